@@ -1,0 +1,87 @@
+"""Render what README shows from the stored measurements: the table, and the figures.
+
+python scripts/readme.py            # write README.md's table and assets/figures/*.svg
+python scripts/readme.py --check    # exit 1 if any of them is not what the measurements say
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from matplotlib import pyplot
+
+from trimul import ladder, measure, roofline
+from trimul.figures import course
+from trimul.figures.style import house_style
+from trimul.problem import BENCHMARK_CASES
+
+ROOT = Path(__file__).resolve().parents[1]
+FIGURES = ROOT / "assets" / "figures"
+MARKS = re.compile(r"(?<=<!-- ladder -->\n).*?(?=<!-- /ladder -->)", re.DOTALL)
+
+
+def table() -> str:
+    """The newest stored run as a Markdown table, with both floors below it."""
+    rows = ladder.newest()
+    heads = [f"N{c.n} B{c.batch} D{c.dim}{' masked' * c.masked}" for c in BENCHMARK_CASES]
+    lines = [
+        f"Mean microseconds per call, weights packed in every call ({ladder.origin(rows[0])}):",
+        "",
+        f"| | geometric mean | {' | '.join(heads)} |",
+        f"|---|{'--:|' * (len(heads) + 1)}",
+    ]
+    for name in dict.fromkeys(row["rung"] for row in rows):
+        times = [measure.select(rows, case, rung=name)[0]["mean_us"] for case in BENCHMARK_CASES]
+        lines.append(_line(f"`{name}`", times))
+    limits = [roofline.floors(case, roofline.HARDWARE["H200"]) for case in BENCHMARK_CASES]
+    for label, floor in course.FLOORS.items():
+        lines.append(_line(f"floor of {label}", [getattr(one, floor) * 1e6 for one in limits]))
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, times: list[float]) -> str:
+    cells = [measure.geometric_mean(times), *times]
+    return f"| {name} | {' | '.join(f'{us:,.0f}' for us in cells)} |"
+
+
+def figures(folder: Path) -> None:
+    """The figures that README shows, as SVG."""
+    rows = ladder.newest()
+    for name, figure in {"ladder": course.ladder(rows), "course_map": course.course_map()}.items():
+        with house_style():  # its salt makes the file the same every time
+            figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})
+        pyplot.close(figure)
+
+
+def stale() -> list[str]:
+    """What is not as the stored measurements say."""
+    readme = (ROOT / "README.md").read_text()
+    found = [] if MARKS.search(readme).group() == table() else ["README.md: the table"]
+    with tempfile.TemporaryDirectory() as folder:
+        figures(Path(folder))
+        for fresh in sorted(Path(folder).iterdir()):
+            kept = FIGURES / fresh.name
+            if not kept.is_file() or kept.read_bytes() != fresh.read_bytes():
+                found.append(f"assets/figures/{fresh.name}")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true")
+    if parser.parse_args().check:
+        for what in stale():
+            print(f"{what} is stale: run python scripts/readme.py", file=sys.stderr)
+        return 1 if stale() else 0
+    readme = ROOT / "README.md"
+    readme.write_text(MARKS.sub(lambda _: table(), readme.read_text()))
+    figures(FIGURES)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,8 @@
+"""the left gate is missing"""
+
+from _right import trimul
+
+
+def custom_kernel(data):
+    x, mask, w, _ = data
+    return trimul(x, mask, w, gates=("right_gate", "out_gate"))

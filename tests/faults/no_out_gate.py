@@ -1,0 +1,8 @@
+"""the output gate is missing"""
+
+from _right import trimul
+
+
+def custom_kernel(data):
+    x, mask, w, _ = data
+    return trimul(x, mask, w, gates=("left_gate", "right_gate"))

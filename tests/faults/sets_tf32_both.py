@@ -1,0 +1,11 @@
+"""torch.backends.cuda.matmul.fp32_precision from none to tf32"""
+
+import torch
+from _right import trimul
+
+
+def custom_kernel(data):
+    x, mask, w, _ = data
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    return trimul(x, mask, w)

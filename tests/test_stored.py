@@ -1,0 +1,72 @@
+"""What is stored must be whole, of one run, of the code as it is, and shown as it is."""
+
+import json
+
+import pytest
+
+from scripts import readme
+from trimul import ladder, measure, rungs, source
+from trimul.problem import BENCHMARK_CASES, CORRECTNESS_CASES
+
+ROWS = measure.recorded_rows()
+PROFILES = measure.stored("profile")
+
+
+def test_every_rung_is_measured_on_all_seven_cases_with_both_protocols():
+    timed = [name for name in rungs.NAMES if not hasattr(rungs.load(name), "MAX_N")]
+    for name in timed:
+        for case in BENCHMARK_CASES:
+            for protocol in measure.PROTOCOLS:
+                for flushed in (False, True):
+                    found = measure.select(
+                        ROWS, case, rung=name, protocol=protocol, l2_flushed=flushed
+                    )
+                    assert found, (name, str(case), protocol, flushed)
+
+
+def test_rows_are_whole_and_plausible():
+    for row in ROWS:
+        assert set(row) == set(measure.ROW_FIELDS)
+        assert isinstance(row["gpu"], str) and row["gpu"] not in ("", "none")
+        assert 0 < row["p20_us"] <= row["median_us"] <= row["p80_us"]
+        assert row["runs"] >= measure.MIN_RUNS
+        assert 0 < row["max_error"] < 2e-2
+
+
+@pytest.mark.parametrize("name", rungs.NAMES)
+def test_what_was_measured_is_the_code_as_it_is(name):
+    now = source.digest(source.path_of(name))
+    documents = ROWS + PROFILES + [row for d in measure.stored("check") for row in d["rows"]]
+    stale = {row["run"] for row in documents if row.get("rung") == name} if documents else set()
+    for row in documents:
+        if row.get("rung") == name and row.get("source_hash") == now:
+            stale.discard(row["run"])
+    assert not stale, f"{name} has changed since it was measured: run scripts/measure.sh again"
+
+
+def test_readme_shows_the_stored_numbers():
+    assert readme.stale() == []
+
+
+def test_readme_would_notice_another_number(monkeypatch, tmp_path):
+    for path in measure.RESULTS.glob("*bench*.json"):
+        document = json.loads(path.read_text())
+        for row in document["rows"]:
+            row["mean_us"] *= 1.5
+        (tmp_path / path.name).write_text(json.dumps(document))
+    changed = measure.recorded_rows(tmp_path)
+    monkeypatch.setattr(measure, "recorded_rows", lambda: changed)
+    assert "README.md: the table" in readme.stale()
+    assert "assets/figures/ladder.svg" in readme.stale()
+
+
+def test_the_reference_was_right_on_all_18_cases_at_full_size():
+    (document,) = measure.stored("check")
+    names = [row["probe"] for row in document["rows"]]
+    assert len(document["rows"]) >= len(CORRECTNESS_CASES), names
+    assert document["ok"] is True
+
+
+def test_the_recorded_ladder_names_its_machine():
+    text = ladder.recorded()
+    assert text.startswith("NVIDIA H200, 2026-") and "einsum" in text

@@ -1,0 +1,129 @@
+"""Sentences that are also tests, and the reader's predictions.
+
+A claim states what a lesson says and fails when the data no longer says so. A prediction is kept in
+one local file, ``$TRIMUL_HOME/progress.jsonl`` (by default ``~/.trimul``), which only ever grows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+
+class ClaimFailed(AssertionError):
+    """A sentence of a lesson is no longer true."""
+
+
+def claim(sentence: str, holds: bool, data=None) -> None:
+    """Assert a sentence of the lesson and say on whose measurements it rests.
+
+    ``data`` is what it rests on: stored rows or documents with ``gpu``, ``date`` and ``run``, or
+    None for something computed or measured in this session. Raises ClaimFailed when it does not
+    hold, TypeError when ``holds`` is not a truth value, ValueError when ``data`` mixes two runs:
+    figures of two runs or machines do not compare.
+    """
+    if getattr(holds, "dtype", None) is not None and getattr(holds, "ndim", None) == 0:
+        holds = holds.item()
+    if not isinstance(holds, bool):
+        raise TypeError(f"a claim needs a truth value, such as ratio > 2, not {holds!r}")
+    source = _provenance(data)
+    if not holds:
+        raise ClaimFailed(f"no longer true: {sentence} [{source}]. This lesson needs rewriting.")
+    print(f"claim holds: {sentence} [{source}]")
+
+
+def _provenance(data) -> str:
+    if data is None:
+        return "computed here"
+    rows = [data] if isinstance(data, dict) else list(data)
+    runs = {(row["gpu"], row["date"][:10], row["run"]) for row in rows}
+    if not runs:
+        raise ValueError("a claim rests on data, and there is none: check how the rows were chosen")
+    if len(runs) > 1:
+        raise ValueError(f"a claim compares rows of one run only, and these come from {len(runs)}")
+    gpu, date, _ = runs.pop()
+    return f"stored data: {gpu}, {date}"
+
+
+def home() -> Path:
+    """Where the reader's own progress is kept: ``$TRIMUL_HOME``, by default ``~/.trimul``."""
+    return Path(os.environ.get("TRIMUL_HOME") or Path.home() / ".trimul")
+
+
+def predict(key: str, value: float | None, unit: str = "") -> None:
+    """Commit to a number before seeing one. None writes nothing.
+
+    A number is appended to the ledger; earlier predictions stay. Raises TypeError for what is not
+    a number.
+    """
+    if value is None or value is ...:
+        print("no prediction yet: put your number in place of None and run the cell again")
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"a prediction is a number without quotes or units, not {value!r}")
+    if value != last_prediction(key):
+        _append({"predict": key, "value": value, "unit": unit})
+    print(f"noted: {value:g} {unit}".rstrip())
+
+
+def reveal(key: str, actual: float, unit: str = "") -> None:
+    """Show the measured value beside the reader's last prediction of it."""
+    guess = last_prediction(key)
+    print(f"measured: {_readable(actual)} {unit}".rstrip())
+    if guess is None:
+        print("you made no prediction; one number beforehand makes the next one stick")
+        return
+    print(f"you said: {guess:g} {unit}".rstrip() + f", {_distance(guess, actual)}")
+    _append({"reveal": key, "guess": guess, "actual": actual, "unit": unit})
+
+
+def last_prediction(key: str) -> float | None:
+    """The reader's latest prediction under a key, or None."""
+    values = [entry["value"] for entry in ledger() if entry.get("predict") == key]
+    return values[-1] if values else None
+
+
+def ledger() -> list[dict]:
+    """Every entry of the reader's ledger, oldest first; what cannot be read is passed over."""
+    try:
+        lines = (home() / "progress.jsonl").read_text().splitlines()
+    except OSError:
+        return []
+    entries = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            entries.append(entry)
+    return entries
+
+
+def _readable(value: float) -> str:
+    """Two digits, or a whole number: what holds from run to run, without an exponent."""
+    return f"{value:,.0f}" if 100 <= abs(value) < 1e7 else f"{value:.2g}"
+
+
+def _distance(guess: float, actual: float) -> str:
+    if guess == actual:
+        return "exactly right"
+    if guess <= 0 or actual <= 0:
+        return f"off by {abs(guess - actual):.2g}"
+    factor = max(guess / actual, actual / guess)
+    return f"{factor:.2g} times too {'high' if guess > actual else 'low'}"
+
+
+def _append(entry: dict) -> None:
+    path = home() / "progress.jsonl"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            # A line that a killed session left unfinished must not swallow this one.
+            unfinished = file.tell() > 0 and not path.read_bytes().endswith(b"\n")
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
+            file.write("\n" * unfinished + json.dumps({**entry, "date": stamp}) + "\n")
+    except OSError as error:
+        print(f"not saved ({error}): set TRIMUL_HOME to a folder that can be written")

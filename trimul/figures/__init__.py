@@ -1,0 +1,39 @@
+"""The diagrams and charts of the course: one function each, in one module per theme.
+
+Every function returns a matplotlib Figure; ``show`` puts it into a notebook with alternative text.
+Charts of times are drawn from stored measurements only.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+
+
+def show(figure, alt: str) -> None:
+    """Display a figure in a notebook, with the alternative text that a screen reader gets.
+
+    Outside IPython the alternative text is printed. Raises ValueError for an empty text.
+    """
+    if not alt.strip():
+        raise ValueError("a figure needs alternative text: say in a sentence what it shows")
+    from matplotlib import pyplot
+
+    png = io.BytesIO()
+    figure.savefig(png, format="png", dpi=figure.dpi, metadata={"Software": None})
+    pyplot.close(figure)
+    if not _in_notebook():
+        print(f"[figure: {alt}]")
+        return
+    from IPython.display import display
+
+    image = base64.b64encode(png.getvalue()).decode()
+    display({"image/png": image, "text/plain": alt}, metadata={"image/png": {"alt": alt}}, raw=True)
+
+
+def _in_notebook() -> bool:
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    return get_ipython() is not None
