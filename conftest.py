@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.notebooks import clean_environment
+from scripts.clean import clean_environment
 
 HOME = tempfile.TemporaryDirectory(prefix="trimul-tests-")
 HOMES = itertools.count()

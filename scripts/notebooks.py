@@ -9,8 +9,6 @@ Without FILE: all of notebooks/. Exit 1 if a rule is broken or a notebook fails.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,40 +20,12 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 
 if __package__:
     from scripts import form
+    from scripts.clean import ROOT, clean_environment, warm_up
 else:
     import form
+    from clean import ROOT, clean_environment, warm_up
 
-ROOT = Path(__file__).resolve().parents[1]
 CELL_SECONDS = 120  # a cell that takes longer hangs; a whole lesson has 60 s
-
-
-def clean_environment(home: str) -> dict[str, str]:
-    """The process environment of stored outputs and tests; ``home`` is an empty folder.
-
-    It hides the GPU, the token, the ledger and the settings of whoever runs it, so that the same
-    notebook shows the same everywhere.
-    """
-    theirs = ("MODAL_", "JUPYTER_", "TRITON_", "TORCH_", "TRIMUL_", "MPLBACKEND")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(theirs)}
-    return kept | {
-        "TRIMUL_GPU": "recording",
-        "TRIMUL_HOME": os.path.join(home, "trimul"),
-        "CUDA_VISIBLE_DEVICES": "",
-        "MODAL_CONFIG_PATH": os.path.join(home, "modal.toml"),
-        "IPYTHONDIR": os.path.join(home, "ipython"),
-        "JUPYTER_CONFIG_DIR": os.path.join(home, "jupyter"),
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "PYTHONHASHSEED": "0",
-        "PYTHONPATH": str(ROOT),
-        "TQDM_DISABLE": "1",
-        "NO_COLOR": "1",
-    }
-
-
-def warm_up() -> None:
-    """Build matplotlib's font cache now: a slow machine would announce it inside a cell."""
-    subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], capture_output=True)
 
 
 def execute(path: Path) -> str:

@@ -1,7 +1,7 @@
-"""Render what README shows from the stored measurements: the table, and the figures.
+"""Render what README shows: the ladder and its figures as measured, and the list of lessons.
 
-python scripts/readme.py            # write README.md's table and assets/figures/*.svg
-python scripts/readme.py --check    # exit 1 if any of them is not what the measurements say
+python scripts/readme.py            # write README.md's tables and assets/figures/*.svg
+python scripts/readme.py --check    # exit 1 if any of them is stale
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import nbformat
 from matplotlib import pyplot
 
 from trimul import ladder, measure, roofline
@@ -21,10 +22,9 @@ from trimul.problem import BENCHMARK_CASES
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "assets" / "figures"
-MARKS = re.compile(r"(?<=<!-- ladder -->\n).*?(?=<!-- /ladder -->)", re.DOTALL)
 
 
-def table() -> str:
+def ladder_table() -> str:
     """The newest stored run as a Markdown table, with both floors below it."""
     rows = ladder.newest()
     heads = [f"N{c.n} B{c.batch} D{c.dim}{' masked' * c.masked}" for c in BENCHMARK_CASES]
@@ -43,6 +43,29 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def lessons_table() -> str:
+    """Number, title and minutes of every lesson, as its own head says them."""
+    lines = ["| | lesson | minutes |", "|---|---|--:|"]
+    for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        head = nbformat.read(path, as_version=4).cells[0].source
+        title = re.search(r"^# (.+)$", head, re.MULTILINE).group(1)
+        minutes = re.search(r"(\d+) min", head).group(1)
+        lines.append(f"| {path.name[:2]} | [{title}](notebooks/{path.name}) | {minutes} |")
+    return "\n".join(lines) + "\n"
+
+
+#: The parts of README that are rendered, each between a pair of marks.
+TABLES = {"ladder": ladder_table, "lessons": lessons_table}
+
+
+def rendered(readme: str) -> str:
+    """README with its tables as they should be now."""
+    for name, table in TABLES.items():
+        part = re.compile(f"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", re.DOTALL)
+        readme = part.sub(lambda _, table=table: table(), readme)
+    return readme
+
+
 def _line(name: str, times: list[float]) -> str:
     cells = [measure.geometric_mean(times), *times]
     return f"| {name} | {' | '.join(f'{us:,.0f}' for us in cells)} |"
@@ -58,9 +81,9 @@ def figures(folder: Path) -> None:
 
 
 def stale() -> list[str]:
-    """What is not as the stored measurements say."""
+    """What is not as the stored measurements and the lessons say."""
     readme = (ROOT / "README.md").read_text()
-    found = [] if MARKS.search(readme).group() == table() else ["README.md: the table"]
+    found = [] if readme == rendered(readme) else ["README.md"]
     with tempfile.TemporaryDirectory() as folder:
         figures(Path(folder))
         for fresh in sorted(Path(folder).iterdir()):
@@ -78,7 +101,7 @@ def main() -> int:
             print(f"{what} is stale: run python scripts/readme.py", file=sys.stderr)
         return 1 if stale() else 0
     readme = ROOT / "README.md"
-    readme.write_text(MARKS.sub(lambda _: table(), readme.read_text()))
+    readme.write_text(rendered(readme.read_text()))
     figures(FIGURES)
     return 0
 

@@ -23,7 +23,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scripts import form  # noqa: E402
-from scripts.notebooks import CELL_SECONDS, ROOT, clean_environment, warm_up  # noqa: E402
+from scripts.clean import ROOT, clean_environment, warm_up  # noqa: E402
+from scripts.notebooks import CELL_SECONDS  # noqa: E402
 
 PYTEST = ["-q", "-n2", "--dist=loadfile", "--no-loadscope-reorder", "-rs", "--no-header"]
 NBVAL = ["--nbval", "--nbval-current-env", f"--nbval-cell-timeout={CELL_SECONDS}"]

@@ -22,7 +22,7 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from scripts.notebooks import clean_environment  # noqa: E402
+from scripts.clean import clean_environment  # noqa: E402
 
 PAGE = {"width": 1200, "height": 1600}
 OVERLAP = 60  # pixels that two pictures share, so that a cut line is whole in one of them

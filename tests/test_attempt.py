@@ -8,6 +8,7 @@ from trimul.exercises import WrongAnswer, attempt, exercise, require
 
 @pytest.fixture
 def doubling(monkeypatch):
+    exercises.names()  # the lessons register once, and not in the copy
     monkeypatch.setattr(exercises, "_CHECKS", dict(exercises._CHECKS))
 
     @exercise("99.double")
@@ -19,18 +20,27 @@ def doubling(monkeypatch):
         require(answer == 6, "twice three")
 
 
-def stub(a): ...
+def stub(a):
+    return ...
 
 
 def test_right_wrong_and_not_attempted(doubling, capsys):
     assert attempt("99.double", lambda a: 2 * a) is True
     assert attempt("99.value", 6) is True
-    with pytest.raises(WrongAnswer, match=r"double\(3\) is 6, not 9"):
+    with pytest.raises(WrongAnswer, match=r"double\(3\) is 6, not 9") as wrong:
         attempt("99.double", lambda a: a * a)
-    for unattempted in (stub, lambda a: 2 * ..., lambda a: None):
+    assert wrong.traceback[-1].name == "attempt", "the traceback shows the check"
+    with pytest.raises(WrongAnswer, match="`return` missing"):
+        attempt("99.double", lambda a: None)
+    for unattempted in (stub, lambda a: 2 * ...):
         assert attempt("99.double", unattempted) is None
     assert attempt("99.value", ...) is None
-    assert capsys.readouterr().out.count("not attempted yet") == 4
+    assert capsys.readouterr().out.count("not attempted yet") == 3
+
+
+def test_a_value_in_place_of_a_function_is_said_so(doubling):
+    with pytest.raises(WrongAnswer, match="a function is asked for"):
+        attempt("99.double", 6)
 
 
 def test_the_readers_own_errors_come_through(doubling):

@@ -50,7 +50,7 @@ def test_no_prediction_writes_nothing(home, capsys):
     assert not home.exists()
     for value, shown in {3.0: "3", 0.123: "0.12", 274.88: "275", 35107.2: "35,107"}.items():
         reveal("a", value, "us")
-        assert f"measured: {shown} us" in capsys.readouterr().out
+        assert f"answer: {shown} us" in capsys.readouterr().out
     assert not home.exists()
 
 

@@ -17,9 +17,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", device.stream)
     monkeypatch.setattr(clock.time, "perf_counter", lambda: device.host / 1e6)
     monkeypatch.setattr(clock, "_is_gpu", lambda device: True)
-    monkeypatch.setattr(
-        measure, "timer", lambda call, _: device.timer(call)
-    )
+    monkeypatch.setattr(measure, "timer", lambda call, _: device.timer(call))
     return device
 
 

@@ -128,6 +128,23 @@ def test_only_the_own_frames_of_an_error_are_shown(tmp_path, few_cases):
     assert raised.count("File ") == 1
 
 
+def test_a_rung_that_raises_shows_its_own_frames(monkeypatch):
+    """What a rung refuses is shown where it refuses."""
+    too_large = next(probe for probe in probes.corners(False) if probe.case.n == 33)
+    monkeypatch.setattr(probes, "contest", lambda full, max_n: [too_large])
+    monkeypatch.setattr(probes, "corners", lambda full, max_n: [])
+    report = grade.check_rung("loops")  # at N=33
+    assert report.status == 1 and "loops is limited to N <= 16" in report.verdict
+    assert "rungs/loops.py" in report.raised and "observe.py" not in report.raised
+
+
+def test_results_that_are_not_handed_over_are_not_right(few_cases, monkeypatch):
+    """An answer without results must not pass for one without faults."""
+    monkeypatch.setattr(grade.Worker, "ask", lambda *_: {"calls": []})
+    report = grade.grade(FAULTS / "right_with_bmm.py")
+    assert report.status == 1 and "left out some results" in report.verdict
+
+
 def test_what_it_prints_is_kept_apart(tmp_path, few_cases, capfd):
     path = tmp_path / "submission.py"
     path.write_text(
@@ -161,8 +178,9 @@ def test_nothing_is_left_behind(few_cases):
 
 def test_it_runs_from_an_unguarded_script(tmp_path):
     """The child does not import the caller's script: with no guard, that would recurse."""
-    path = FAULTS / "exits_with_zero.py"
-    code = f"from trimul import grade\nprint(grade.grade({str(path)!r}).status)\n"
+    empty = tmp_path / "empty.py"
+    empty.write_text("")
+    code = f"from trimul import grade\nprint(grade.grade({str(empty)!r}).status)\n"
     script = tmp_path / "script.py"
     script.write_text(code)
     root = str(FAULTS.parents[1])
@@ -173,7 +191,7 @@ def test_it_runs_from_an_unguarded_script(tmp_path):
         timeout=120,
         env={**os.environ, "PYTHONPATH": root},
     )
-    assert done.stdout == "1\n", done.stderr
+    assert done.stdout == "2\n", done.stderr
 
 
 # --- the data -------------------------------------------------------------------------------------

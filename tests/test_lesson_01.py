@@ -116,6 +116,7 @@ def einsum(subscripts):
         ("01.range", 192, "D=384 for the hidden size and forgets B=2"),
         ("01.range", 96, "H is 128"),
         ("01.range", 64, "forgets that the smallest"),
+        ("01.range", 1 / 32, "smallest over the largest"),
         ("01.incoming", einsum("bikh,bjkh->bijh"), "outgoing"),
         ("01.incoming", einsum("bkjh,bkih->bijh"), "exchanged"),
         ("01.incoming", einsum("bikh,bkjh->bijh"), "left is read along row i"),

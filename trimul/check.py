@@ -55,7 +55,7 @@ def exact(x: torch.Tensor, mask: torch.Tensor, weights: dict, **variant) -> torc
     """The operator in float64: x ``[B, N, N, D]``, mask ``[B, N, N]`` -> y ``[B, N, N, D]``.
 
     Runs on the device of x, any strides, any dtypes. Holds y, left and right of one batch, and
-    chunks of rows: about 12 GB at N=1024, D=768, x included. ``variant``: options of ``VARIANTS``.
+    chunks of rows: some 13 GB at N=1024, D=768, x included. ``variant``: options of ``VARIANTS``.
     """
     y = torch.empty(x.shape, dtype=torch.float64, device=x.device)
     weights = {name: weight.double() for name, weight in weights.items()}

@@ -69,9 +69,9 @@ def predict(key: str, value: float | None, unit: str = "") -> None:
 
 
 def reveal(key: str, actual: float, unit: str = "") -> None:
-    """Show the measured value beside the reader's last prediction of it."""
+    """Show the answer, measured or computed, beside the reader's last prediction of it."""
     guess = last_prediction(key)
-    print(f"measured: {_readable(actual)} {unit}".rstrip())
+    print(f"answer: {_readable(actual)} {unit}".rstrip())
     if guess is None:
         print("you made no prediction; one number beforehand makes the next one stick")
         return

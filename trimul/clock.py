@@ -27,7 +27,7 @@ CPU_CASE = Case(n=16, dim=128, seed=2000)
 
 
 def clocks(device: str) -> list[dict]:
-    """One call by three clocks: the host's without waiting, events, the host's with waiting (GPU)."""
+    """One call by three clocks: the host's, without waiting and with; and events (GPU)."""
     number = torch.zeros(32, device=device)
     calls = {"nothing": lambda: None, "add 32 numbers": lambda: number.add_(1)}
     calls |= {f"{RUNG} N={n}": _reference(Case(n=n, seed=2000), device) for n in (32, 256, 1024)}
@@ -50,10 +50,8 @@ def first_calls(device: str, processes: int = 3, calls: int = 10) -> list[dict]:
     program = f"from trimul import clock; clock.print_first_calls({device!r}, {calls})"
     command = [sys.executable, "-c", program]
     root = Path(__file__).parent.parent
-    return [
-        {"us": json.loads(subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout)}
-        for _ in range(processes)
-    ]
+    outputs = [subprocess.check_output(command, cwd=root) for _ in range(processes)]
+    return [{"us": json.loads(output)} for output in outputs]
 
 
 def print_first_calls(device: str, calls: int) -> None:
@@ -63,9 +61,10 @@ def print_first_calls(device: str, calls: int) -> None:
 
 
 def series(device: str, calls: int = 100) -> list[dict]:
-    """The times of ``calls`` calls in a row, after one second in which the device had nothing to do."""
+    """The times of ``calls`` calls in a row, after a second in which the device had no work."""
+    cases = [Case(n=n, seed=2000) for n in (32, 256, 1024)] if _is_gpu(device) else [CPU_CASE]
     rows = []
-    for case in [Case(n=n, seed=2000) for n in (32, 256, 1024)] if _is_gpu(device) else [CPU_CASE]:
+    for case in cases:
         call = _reference(case, device)
         _warm(call)
         timed = measure.timer(call, device)
@@ -164,7 +163,7 @@ def fresh_module(case: Case, data: Data) -> dict[str, nn.Parameter]:
 
 
 def side_stream(device: str) -> list[dict]:
-    """The reference, honest and launched on another stream that nobody waits for, by two clocks (GPU)."""
+    """The reference by two clocks: honest, and on a stream that nobody waits for (GPU)."""
     call = _reference(Case(n=256, seed=2000), device)
     elsewhere = torch.cuda.Stream()
 
@@ -240,7 +239,7 @@ def _host(call, wait: bool, device: str = "cuda") -> Callable[[], float]:
 
 
 def _behind_a_queue(call, before, device: str) -> Callable[[], float]:
-    """Events around a call that is launched while the device is busy; ``before`` runs just before."""
+    """Events around a call launched while the device is busy, with ``before`` right before it."""
     a = torch.zeros(4096, 4096, device=device)
     b = torch.empty_like(a)
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

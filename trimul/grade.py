@@ -33,7 +33,7 @@ from pathlib import Path
 
 import torch
 
-from trimul import observe, probes, rungs
+from trimul import observe, probes, rungs, source
 from trimul.check import (
     VARIANTS,
     Comparison,
@@ -47,6 +47,7 @@ from trimul.probes import FP16_MAX, Probe, draw
 
 #: Seconds for the import, and for each probe, before a kernel counts as hung.
 TIME_LIMIT_S = {"cpu": 60.0, "cuda": 300.0}
+START_LIMIT_S = 120.0  # for a process with torch in it, on a busy machine
 MOST_RAISED = 3  # after so many probes that raise, the rest is not tried
 
 #: Kinds of finding: the first one found makes the verdict.
@@ -98,6 +99,7 @@ class Report:
     name: str
     kind: str
     device: str
+    source_hash: str = ""  # of a rung
     rows: list[dict] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     times: list[dict] = field(default_factory=list)
@@ -152,6 +154,7 @@ class Report:
             "ok": self.ok,
             "verdict": self.verdict,
             **provenance(self.device),
+            "source_hash": self.source_hash,
             "findings": [asdict(finding) for finding in self.findings],
             "rows": self.rows,
             "times": self.times,
@@ -220,7 +223,8 @@ def check_rung(
     max_n = getattr(rungs.load(name), "MAX_N", None)
     on_gpu = _is_gpu(device)
     asked = probes.contest(on_gpu if full is None else full, max_n) + probes.corners(on_gpu, max_n)
-    return _run(Report(name, "check", device), f"rung:{name}", asked, [], time_limit, progress)
+    report = Report(name, "check", device, source.digest(source.path_of(name)))
+    return _run(report, f"rung:{name}", asked, [], time_limit, progress)
 
 
 def _is_gpu(device: str) -> bool:
@@ -236,6 +240,7 @@ def _run(report, target, asked, timed, time_limit, progress) -> Report:
     judge = Judge(report)
     with _one_thread(), Worker(target, report.device, asked + timed, limit) as worker:
         try:
+            worker.answer("the start of its process", START_LIMIT_S)
             judge.loaded(worker.answer("its import"))
             for index, probe in enumerate(asked):
                 if report.status == 2 or judge.raised == MOST_RAISED:
@@ -244,6 +249,8 @@ def _run(report, target, asked, timed, time_limit, progress) -> Report:
                 answer = worker.ask("probe", index, str(probe))
                 judge.judge(probe, answer["calls"], worker.folder)
             judge.conclude()
+            if report.ok and len(report.rows) < sum(len(probe.turns) for probe in asked):
+                judge.find("died", "left out some results")
             if report.ok:
                 for index, probe in enumerate(timed, start=len(asked)):
                     progress(f"timing {probe}")
@@ -325,9 +332,10 @@ class Worker:
             raise self._death(where) from None
         return self.answer(where)
 
-    def answer(self, where: str) -> dict:
-        if not wait([self.connection], self.time_limit):
-            raise Stopped("hung", f"hangs: no answer within {self.time_limit:g} s", where)
+    def answer(self, where: str, limit: float | None = None) -> dict:
+        limit = limit or self.time_limit
+        if not wait([self.connection], limit):
+            raise Stopped("hung", f"hangs: no answer within {limit:g} s", where)
         try:
             return json.loads(self.connection.recv_bytes())
         except (EOFError, OSError, ValueError):
@@ -477,16 +485,16 @@ class Judge:
 
     def _stale(self, probe, turn, y) -> str:
         """What an earlier call of the same shape left in this result, in words; "" if nothing."""
-        if not _is_small(probe):
-            return ""
-        shape = _shape(probe)
+        small, shape = _is_small(probe), _shape(probe)
         earlier = [
-            (p, t) for p, t in self.earlier if _shape(p) == shape and (p, t) != (probe, turn)
+            (p, t)
+            for p, t in self.earlier
+            if (p == probe and t != turn) or (small and p != probe and _shape(p) == shape)
         ]
         if any(compare(y, truth(p, t, self.device)).ok for p, t in earlier):
             return "a result is replayed from an earlier call of the same shape"
         now = draw(probe, turn, self.device)
-        for p, t in earlier:
+        for p, t in earlier * small:
             then = draw(p, t, self.device)
             for part in ("weights", "mask", "x"):
                 if compare(y, exact(*now._replace(**{part: getattr(then, part)}))).ok:

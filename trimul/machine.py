@@ -123,27 +123,6 @@ def bytes_in_flight(device: str = "cuda") -> list[dict]:
     return rows
 
 
-def l2_bandwidth(device: str = "cuda", size: int = 16 * MIB, per_processor: int = 8) -> dict:
-    """Bytes per second of reading ``size`` bytes over and over in one launch (GPU only).
-
-    Read only, unlike ``copy_bandwidth``, and long enough that the launch does not count. The array
-    should fit into half of the L2 cache, as some GPUs keep a copy in each of two halves.
-    """
-    from trimul.machine_kernels import read_over_and_over
-
-    piece = 2048
-    source = torch.rand(size // 4, device=device)
-    programs = torch.cuda.get_device_properties(device).multi_processor_count * per_processor
-    sums = torch.empty(programs, device=device)
-    us = _median_us(
-        lambda: read_over_and_over[(programs,)](source, sums, source.numel() // piece, PIECE=piece),
-        device,
-    )
-    if not torch.allclose(sums.double(), source.sum(dtype=torch.float64), rtol=1e-4):
-        raise RuntimeError("a program did not read the whole array: its time means nothing")
-    return {"bytes": size, "bytes_per_s": programs * size / us * 1e6}
-
-
 def load_latency(device: str = "cuda", hops: int = 20_000) -> list[dict]:
     """Nanoseconds from one dependent load to the next, by the bytes of the chain (GPU only).
 
@@ -167,7 +146,7 @@ def examine(device: str = "cuda", progress: Callable[[str], None] = lambda line:
     """All experiments that this device can run, as one document with provenance."""
     experiments = [copy_bandwidth, matmul_rate, launch_cost]
     if _is_gpu(device):
-        experiments += [bytes_in_flight, l2_bandwidth, load_latency]
+        experiments += [bytes_in_flight, load_latency]
     document = {"kind": "machine", **measure.provenance(device)}
     if _is_gpu(device):
         properties = torch.cuda.get_device_properties(device)

@@ -24,17 +24,3 @@ def chase(next_index, end, hops):
     for _ in range(hops):
         position = tl.load(next_index + position)
     tl.store(end, position)
-
-
-@triton.jit
-def read_over_and_over(source, sums, pieces, PIECE: tl.constexpr):
-    """Each program adds up the whole array, beginning at a piece of its own.
-
-    ``.cg`` keeps the loads out of the L1 cache: what the L2 holds comes from the L2 every time.
-    """
-    program = tl.program_id(0)
-    total = tl.zeros((PIECE,), tl.float32)
-    for step in range(pieces):
-        offsets = (program + step) % pieces * PIECE + tl.arange(0, PIECE)
-        total += tl.load(source + offsets, cache_modifier=".cg")
-    tl.store(sums + program, tl.sum(total))

@@ -24,7 +24,7 @@ STEPS = {
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its time, and its bound, both in microseconds; bytes and FLOPs; how many operators."""
+    """One step: its time and its bound in microseconds, bytes, FLOPs and number of operators."""
 
     name: str
     us: float
@@ -38,7 +38,8 @@ def steps(document: dict, hardware: Hardware, dtype: str = "fp32") -> list[Step]
     """The steps of a profile, longest first.
 
     The bound of a step sums those of its operators, each the larger of its bytes at the hardware's
-    bandwidth and its FLOPs at the rate of ``dtype``. Raises ValueError for an operator without a step.
+    bandwidth and its FLOPs at the rate of ``dtype``. Raises ValueError for an operator without
+    a step.
     """
     case = Case(**document["case"])
     work = roofline.traffic(document["rung"], case) + _copies(document)
@@ -75,7 +76,7 @@ def _step(operator: str) -> str:
 
 
 def _copies(document: dict) -> list[Stage]:
-    """The copies that PyTorch made inside other operators: each reads and writes one fp32 tensor."""
+    """The copies that PyTorch made inside other operators: each reads and writes an fp32 tensor."""
     copies = [k for k in document["kernels"] if STEPS.get(k["op"]) == "layout copies"]
     sizes = [4 * math.prod(ast.literal_eval(copy["shapes"])[0]) for copy in copies]
     return [Stage("copy_", 0, size, size) for size in sizes]

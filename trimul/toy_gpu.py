@@ -1,4 +1,4 @@
-"""A GPU whose time is a number: it queues, compiles and waits as a real one does, in no time at all.
+"""A GPU whose time is a number: it queues, compiles and waits as a real one does, at once.
 
 It has no caches and no memory; it is there to show what a clock sees. The same program gives the
 same microseconds on every machine.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took time: on "host" or "device", from ``start`` to ``end`` in microseconds."""
+    """What took time on "host" or "device", from ``start`` to ``end`` in microseconds."""
 
     where: str
     what: str
@@ -22,7 +22,7 @@ class Span:
 class ToyGPU:
     """A device that works through a queue of kernels while the host goes on.
 
-    ``now`` is the host's clock in microseconds: read it as you would ``time.perf_counter``. A launch
+    ``now`` is the host's clock in microseconds: read it as ``time.perf_counter``. A launch
     costs the host ``launch_us``, and ``compile_us`` more the first time that a kernel is used. A
     kernel starts once it is launched and the one before it is done. ``log`` holds every Span.
     """

@@ -45,6 +45,12 @@ def attempt(name: str, answer) -> bool | None:
     except NotAttempted:
         print(f"exercise {name}: not attempted yet")
         return None
+    except TypeError as error:
+        if callable(answer) or "not callable" not in str(error):
+            raise
+        raise WrongAnswer("a function is asked for: give its name, without calling it") from None
+    except WrongAnswer as wrong:
+        raise wrong.with_traceback(None) from None  # the message, without the source of the check
     print(f"exercise {name}: right")
     return True
 
@@ -79,14 +85,16 @@ class _Attempted:
 
     def __call__(self, *args, **kwargs):
         try:
-            return _given(self._function(*args, **kwargs))
+            value = _given(self._function(*args, **kwargs))
         except TypeError as error:
             if "ellipsis" in str(error):
                 raise NotAttempted from None
             raise
+        require(value is not None, "the function returns None: is a `return` missing?")
+        return value
 
 
 def _given(value):
-    if value is None or value is ...:
+    if value is ...:
         raise NotAttempted
     return value

@@ -28,16 +28,17 @@ def _(ratio):
         192: "that takes D=384 for the hidden size and forgets B=2 in the smallest case",
         96: "that takes D=384 for the hidden size, and H is 128 in every case",
         64: "that forgets that the smallest case has B=2",
+        1 / 32: "that is the smallest over the largest",
     }
     require(
         ratio == max(work) / min(work),
-        f"{ratio} is not it: {hints.get(ratio, 'write down B * N**3 * H for both cases first')}",
+        f"{ratio!r} is not it: {hints.get(ratio, 'write down B * N**3 * H for both cases first')}",
     )
 
 
 #: What someone computes instead of the incoming update, and what to call it.
 _MISTAKES = {
-    "bikh,bjkh->bijh": "this is the outgoing update: the third residue k comes first in both",
+    "bikh,bjkh->bijh": "this is the outgoing update; in the incoming one k comes first in both",
     "bkjh,bkih->bijh": "left and right are exchanged: left goes with i, right with j",
     "bikh,bkjh->bijh": "left is read along row i; incoming reads column i, left[b][k][i][h]",
     "bkih,bjkh->bijh": "right is read along row j; incoming reads column j, right[b][k][j][h]",

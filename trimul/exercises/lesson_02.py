@@ -56,7 +56,9 @@ def _mask_faults(left, right, mask):
         ((left, right * m), "left is not masked: in k, m[i, k] and m[j, k] both count"),
         ((left, right), "nothing is masked"),
         ((left * on, right * on), "the mask acts as yes or no, and 0.5 means half"),
+        ((left * m.trunc(), right * m.trunc()), "the mask is cut to whole numbers: 0.5 means half"),
         ((left * m * m, right * m * m), "the mask is applied twice"),
+        ((right * m, left * m), "left and right are exchanged: return left first"),
         (
             (left * m.transpose(1, 2), right * m.transpose(1, 2)),
             "the mask is transposed: element [b, i, k] of both tables takes mask[b, i, k]",
@@ -82,7 +84,9 @@ def _(masked):
             f"with a {kind} mask an input was changed in place: return new tensors",
         )
         require(
-            isinstance(answer, tuple | list) and len(answer) == 2,
+            isinstance(answer, tuple | list)
+            and len(answer) == 2
+            and all(isinstance(t, torch.Tensor) for t in answer),
             "return two tensors: return left, right",
         )
         require(
@@ -124,5 +128,5 @@ def _(telling_mask):
     passing = [
         name for name in MASK_FAULTS if compare(exact(x, mask, weights, **VARIANTS[name]), right).ok
     ]
-    more = f", and {len(passing) - 1} more faults pass" if len(passing) > 1 else ""
-    require(not passing, f"with this mask a kernel passes although {(passing or [''])[0]}{more}")
+    more = f" (and {len(passing) - 1} more)" if len(passing) > 1 else ""
+    require(not passing, f"under this mask a fault goes unseen: {(passing or [''])[0]}{more}")

@@ -7,30 +7,38 @@ import math
 from trimul.exercises import exercise, require
 from trimul.toy_gpu import ToyGPU
 
-_KERNELS = {"first": 40.0, "second": 100.0}  # microseconds
+_CALLS = [  # microseconds of somebody else's work in the queue, and of each kernel of the call
+    (0.0, {"first": 40.0, "second": 100.0}),
+    (700.0, {"first": 50.0, "second": 20.0, "third": 30.0}),
+]
+
+
+def _require_number(answer, what: str) -> None:
+    number = isinstance(answer, int | float) and not isinstance(answer, bool)
+    require(number, f"{what} is a number, not {answer!r}")
 
 
 @exercise("04.timer")
 def _(time_calls):
-    for busy in (0.0, 700.0):
+    for busy, kernels in _CALLS:
         gpu = ToyGPU()
         if busy:
             gpu.launch("somebody else's", busy)
 
-        def call(gpu=gpu):
-            for name, us in _KERNELS.items():
+        def call(gpu=gpu, kernels=kernels):
+            for name, us in kernels.items():
                 gpu.launch(name, us)
 
         samples = time_calls(gpu, call, 4)
-        kernels = sum(_KERNELS.values())
-        launching = len(_KERNELS) * gpu.launch_us
-        expected = gpu.launch_us + kernels  # the second launch is hidden behind the first kernel
+        launching = len(kernels) * gpu.launch_us
+        expected = gpu.launch_us + sum(kernels.values())  # later launches hide behind kernels
         where = "on an idle device" if not busy else "on a device busy with older work"
         require(
             isinstance(samples, list) and len(samples) == 4,
             f"time_calls(gpu, call, 4) returns a list of 4 times, not {samples!r}",
         )
         for number, got in enumerate(samples, 1):
+            _require_number(got, "each time")
             said = f"time {number} of 4 is {got:g} µs {where}, and a call takes {expected:g} µs"
             require(got < gpu.compile_us, f"{said}: it holds the compilation, which is done once")
             require(got > launching, f"{said}: the clock stopped before the device was done")
@@ -45,8 +53,10 @@ def _(speedup):
     for share, factor in [(0.5, 2), (0.2, 10), (0.9, 3), (1.0, 4), (0.0, 8), (0.36, math.inf)]:
         expected = 1 / (1 - share + share / factor)
         got = speedup(share, factor)
+        _require_number(got, "a speedup")
         hints = {
             1 + share * (factor - 1): "average the times, not the speeds",
+            1 / (1 - share + share * factor): "a faster part takes less time: divide by the factor",
             1 / (1 - share) if share < 1 else math.nan: "that is for an infinite factor",
             1 - share + share / factor: "that is the new time; the speedup is the old one over it",
         }
@@ -77,14 +87,19 @@ def _(place):
                 f"{bandwidth:g} B/s, {peak:g} FLOP/s)"
             )
             require(
-                isinstance(answer, tuple) and len(answer) == 2,
+                isinstance(answer, tuple | list) and len(answer) == 2,
                 f"place returns a pair (limit, fraction), not {answer!r}",
+            )
+            require(
+                answer[0] in ("memory", "arithmetic"),
+                f'the limit is "memory" or "arithmetic", not {answer[0]!r}',
             )
             require(
                 answer[0] == limit,
                 f"{what} is limited by {limit}, not {answer[0]}: its time decides nothing, compare "
                 "the time that its bytes need with the time that its FLOPs need",
             )
+            _require_number(answer[1], "the fraction")
             require(
                 math.isclose(answer[1], fraction),
                 f"{what} reaches {fraction:.3g} of its roof, not {answer[1]:.3g}: the least "

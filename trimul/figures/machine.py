@@ -20,6 +20,7 @@ SHARED_PER_CLOCK = 128  # bytes; 32 banks of 4 bytes
 SCHEDULERS = 4
 WARPS = 64  # that an SM can hold at once
 LANES = 128  # fp32 multiply-adds per clock
+BOOST = 1.98e9  # Hz, of the H100 and H200: 66.9 TFLOP/s of fp32 / (132 SMs x 128 lanes x 2)
 
 _NEAR, _FAR = COLOURS["left"], COLOURS["right"]
 _STORE = "#e8eef6"
@@ -37,7 +38,7 @@ def processor(hardware: Hardware):
         shade = _NEAR if index == columns - 1 else FAINT
         _box(axes, 1.5 + 2 * column, 36 - 2 * row, 1.6, 1.6, shade)
     _box(axes, 1.5, 7.5, 24, 6, _STORE, f"L2 cache, {hardware.l2 // MIB} MiB")
-    _box(axes, 1.5, 1, 24, 5, _STORE, f"HBM, {hardware.bandwidth / 1e12:g} TB/s")
+    _box(axes, 1.5, 1, 24, 5, _STORE, "HBM")
     axes.plot([25.1, 32], [37.6, 42], [25.1, 32], [36, 0], color=_NEAR, lw=0.8)
 
     _box(axes, 32, 0, 48, 42, "none", edge=_NEAR)
@@ -57,15 +58,14 @@ def processor(hardware: Hardware):
     return figure
 
 
-def memories(machine: dict, hardware: Hardware):
-    """The four memories as areas to one scale, with their bandwidth and latency.
+def memories(machine: dict):
+    """The four memories of a Hopper GPU as areas to one scale, with their bandwidth and latency.
 
-    ``machine`` is a stored document of kind "machine": L2 and HBM sizes, latencies and bandwidths
-    are its own; those of registers and shared memory follow from ``hardware``.
+    ``machine`` is a stored document of kind "machine"; ``memory_levels`` says what comes from it.
     """
-    levels = memory_levels(machine, hardware)
+    levels = memory_levels(machine)
     with house_style():
-        figure, axes = canvas(8, 3.7, x=(0, 80), y=(0, 37))
+        figure, axes = canvas(8, 3.4, x=(0, 80), y=(3, 37))
     per_side = math.sqrt(machine["l2_bytes"]) / 15  # bytes per unit of area, squared
     left = 1.0
     for level in levels[:3]:
@@ -98,21 +98,18 @@ def _caption(axes, left, level):
     axes.text(left, 9.8, "\n".join(lines), va="top", linespacing=1.5)
 
 
-def memory_levels(machine: dict, hardware: Hardware) -> list[dict]:
+def memory_levels(machine: dict) -> list[dict]:
     """Name, bytes, pieces, rate and latency (both as text) of registers, L1/shared, L2 and HBM.
 
-    Registers: three fp32 operands read per multiply-add at the fp32 peak. Shared memory: 128 bytes
-    per clock and SM. L2: read over and over; in a document without that experiment, a copy of
-    16 MiB, which is a lower bound as its launch takes nearly as long. HBM: the copy (read plus
-    write) of the largest array. Latencies: the measured chains that fit (16 KiB, 16 MiB, 256 MiB).
+    Registers: three fp32 operands read per lane and clock. Shared memory: 128 bytes per clock and
+    SM. Both at the boost clock. L2: a copy of 16 MiB, a lower bound as its launch takes nearly as
+    long. HBM: the copy (read plus write) of the largest array. Latencies: the measured chains that
+    fit (16 KiB, 16 MiB, 256 MiB).
     """
     count = machine["processors"]
-    shared = count * SHARED_PER_CLOCK * hardware.clock
-    registers = hardware.flops["fp32"] / 2 * 3 * 4
-    if "l2_bandwidth" in machine:
-        l2 = _rate(machine["l2_bandwidth"]["bytes_per_s"])
-    else:
-        l2 = f"over {math.floor(copy_rate(machine, 16 * MIB) / 1e11) / 10} TB/s"
+    shared = count * SHARED_PER_CLOCK * BOOST
+    registers = count * LANES * 3 * 4 * BOOST
+    l2 = f"over {math.floor(copy_rate(machine, 16 * MIB) / 1e11) / 10} TB/s"
     hbm = _rate(hbm_rate(machine))
     rows = (
         ("registers", REGISTERS * count, count, _rate(registers), "no load needed"),
@@ -232,7 +229,7 @@ def distance(machine: dict, here: list[dict]):
     rates.set(xscale="log", yscale="log", xlabel="size of the array", ylabel="copied, TB/s")
     rates.set_ylim(top=2 * rates.get_ylim()[1])
     rates.axvline(machine["l2_bytes"] / 2, color=INK, lw=0.8, ls=":")
-    edge = (machine["l2_bytes"] / 2, 0.03)
+    edge = (machine["l2_bytes"] / 2, 0.55)
     rates.annotate(
         "two arrays\nfill the L2",
         edge,
@@ -245,7 +242,7 @@ def distance(machine: dict, here: list[dict]):
     rates.set_title("bandwidth", loc="left")
     rows = machine["load_latency"]
     waits.plot([r["bytes"] for r in rows], [r["ns"] for r in rows], "o-", color=_NEAR, ms=4)
-    waits.set(xscale="log", xlabel="bytes the loads roam over", ylabel="ns per dependent load")
+    waits.set(xscale="log", xlabel="bytes that the chain spans", ylabel="ns per dependent load")
     waits.set_ylim(0)
     waits.axvline(machine["l2_bytes"], color=INK, lw=0.8, ls=":")
     waits.text(machine["l2_bytes"] / 1.25, 0, "L2 ends", ha="right", va="bottom", fontsize=8)
@@ -277,7 +274,7 @@ def sectors(strides: list[int], itemsize: int = 4, lanes: int = 32):
 def tensor_core_tile(m: int = 16, n: int = 8, k: int = 16):
     """What one warp-wide mma instruction multiplies: left [m, k] times right [k, n]."""
     with house_style():
-        figure, axes = canvas(6.4, 3.9, x=(-9, 43), y=(-m - 3, k + 4))
+        figure, axes = canvas(6.4, 3.6, x=(-9, 43), y=(-m - 1, k + 3))
     for rows, columns, x, y, name in (
         (m, k, 0, -m, "left"),
         (k, n, k + 2, 2, "right"),

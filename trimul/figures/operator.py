@@ -129,12 +129,13 @@ def _edge(axes, start, end, shape):
 def _shape_on(axes, start, end, shape):
     """The shape above a level arrow, or on the outer side of one that goes down."""
     x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
+    gap = 0.6 if start[0] == end[0] else 1.2
     if start[1] == end[1]:
         place = {"x": x, "y": y + 1.4, "ha": "center"}
     elif end[0] <= start[0]:
-        place = {"x": x + 0.6, "y": y, "ha": "left"}
+        place = {"x": x + gap, "y": y, "ha": "left"}
     else:
-        place = {"x": x - 0.6, "y": y, "ha": "right"}
+        place = {"x": x - gap, "y": y, "ha": "right"}
     axes.text(s=shape, fontsize=7, va="center", zorder=4, **place)
 
 
@@ -199,14 +200,14 @@ def bits(formats: Mapping[str, tuple[int, int, int]] = FORMATS):
                         Rectangle((bit, row), 1, 0.76, fc=fill, ec=(1, 1, 1, 0.3), lw=0.6)
                     )
                 if part != "sign":
-                    label = f"{count} {part}" if count > 5 else str(count)
+                    label = f"{count} {part}" if count > 4 else str(count)
                     axes.text(
                         start + count / 2,
                         row + 0.36,
                         label,
                         ha="center",
                         va="center",
-                        color="white",
+                        color=INK if part == "exponent" else "white",
                         fontsize=8,
                         weight="bold",
                     )

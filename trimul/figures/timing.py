@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import replace
 
 from matplotlib import pyplot
@@ -34,24 +35,21 @@ def timeline(log: list[Span], clocks: dict[str, tuple[float, float]]):
     clocks = {name: (start - zero, stop - zero) for name, (start, stop) in clocks.items()}
     end = max(max(span.end for span in log), *(stop for _, stop in clocks.values()))
     with house_style():
-        figure, axes = pyplot.subplots(figsize=(7.6, 1.5 + 0.42 * len(clocks)))
+        figure, axes = pyplot.subplots(figsize=(7.6, 1.6 + 0.42 * len(clocks)))
+    named: set[str] = set()
     for span in log:
         length = span.end - span.start
         colour = _DEVICE if span.where == "device" else _WAIT if span.what == "wait" else _HOST
         axes.barh(
             _LANES[span.where], length, 0.62, left=span.start, color=colour, edgecolor="white"
         )
+        lane, middle = _LANES[span.where], (span.start + span.end) / 2
         if length > 0.06 * end:
-            dark = colour != _DEVICE
-            axes.text(
-                (span.start + span.end) / 2,
-                _LANES[span.where],
-                span.what,
-                ha="center",
-                va="center",
-                color=INK if dark else "white",
-                size=8.5,
-            )
+            ink = "white" if colour == _DEVICE else INK
+            axes.text(middle, lane, span.what, ha="center", va="center", color=ink, size=8.5)
+        elif span.what not in named:  # too short to hold its name: the first has it above
+            axes.text(span.start, lane + 0.34, span.what, va="bottom", size=8.5)
+        named.add(span.what)
     for row, (name, (start, stop)) in enumerate(clocks.items(), start=1):
         y = -0.72 * row - 0.1
         axes.annotate(
@@ -66,7 +64,7 @@ def timeline(log: list[Span], clocks: dict[str, tuple[float, float]]):
             )
     axes.set(
         xlim=(-0.01 * end, 1.02 * end),
-        ylim=(-0.72 * len(clocks) - 0.5, 1.5),
+        ylim=(-0.72 * len(clocks) - 0.5, 1.7),
         xlabel="microseconds",
         yticks=list(_LANES.values()),
         yticklabels=list(_LANES),
@@ -83,11 +81,13 @@ def spread(rows: list[dict]):
     ``rows`` as ``trimul.clock.series`` gives them.
     """
     with house_style():
-        figure, panels = pyplot.subplots(1, len(rows), figsize=(7.6, 2.7), sharey=True, squeeze=False)
+        figure, panels = pyplot.subplots(
+            1, len(rows), figsize=(7.6, 2.7), sharey=True, squeeze=False
+        )
     for axes, row in zip(panels[0], rows, strict=True):
-        times = row["us"]
-        median = sorted(times)[len(times) // 2]
-        axes.plot(range(1, len(times) + 1), [us / median for us in times], ".", color=_DEVICE, ms=3.5)
+        median = statistics.median(row["us"])
+        relative = [us / median for us in row["us"]]
+        axes.plot(range(1, len(relative) + 1), relative, ".", color=_DEVICE, ms=3.5)
         axes.axhline(1, color=INK, lw=0.8)
         axes.set_title(f"N={row['case']['n']}: median {_us(median)}", size=10)
         axes.set(xlabel="call", yscale="log")
@@ -162,12 +162,9 @@ def profile_bars(steps: list[Step]):
         axes.barh(row, step.us, 0.62, color=_STEP_COLOURS[step.name])
         axes.plot([step.bound_us] * 2, [row - 0.42, row + 0.42], color=BOUND, ls="--", lw=1.8)
         times = step.us / step.bound_us
-        axes.text(
-            max(step.us, step.bound_us) + 0.015 * longest,
-            row,
-            f"{step.us / total:.0%}, {'at its bound' if times < 1.05 else f'{times:.1f} x its bound'}",
-            va="center",
-        )
+        bound = "at its bound" if times < 1.05 else f"{times:.1f} x its bound"
+        end = max(step.us, step.bound_us) + 0.015 * longest
+        axes.text(end, row, f"{step.us / total:.0%}, {bound}", va="center")
     first = steps[0]
     axes.text(first.bound_us, -0.5, "its bound", color=BOUND, ha="left", va="bottom", size=9)
     axes.set_yticks(range(len(steps)), [step.name for step in steps])
@@ -179,7 +176,7 @@ def profile_bars(steps: list[Step]):
 def roofline(
     measured: Hardware, datasheet: Hardware, points: dict[str, tuple[float, float]], case: Case
 ):
-    """Roofs of a GPU, measured and from its datasheet, with points below and the two floors on them.
+    """Roofs of a GPU, measured and from its datasheet, points below and the two floors on them.
 
     ``points``: FLOP per byte and FLOP per second by name. The floors are those of ``case`` in fp16
     at the measured ceilings.
@@ -195,8 +192,8 @@ def roofline(
             ridge = hardware.ridge(kind)
             axes.plot([ridge, high], [hardware.flops[kind]] * 2, **style)
             axes.plot([low, ridge], [low * hardware.bandwidth, hardware.flops[kind]], **style)
-        rate = measured.flops[kind]
-        axes.text(high, rate * 0.93, f"{kind} {rate / 1e12:.0f} TFLOP/s", ha="right", va="top", size=9)
+        rate, right = measured.flops[kind], {"ha": "right", "size": 9}
+        axes.text(high, rate * 0.93, f"{kind} {rate / 1e12:.0f} TFLOP/s", va="top", **right)
     axes.text(
         low * 1.12,
         low * 1.6 * measured.bandwidth,
@@ -205,14 +202,15 @@ def roofline(
         rotation_mode="anchor",
         size=9,
     )
-    axes.text(high, datasheet.flops["fp16"] * 1.06, "datasheet", ha="right", color="#777777", size=9)
+    axes.text(high, datasheet.flops["fp16"] * 1.06, "datasheet", color="#666666", **right)
     for name, (intensity, rate) in points.items():
         axes.plot(intensity, rate, "o", color=_STEP_COLOURS.get(name, COLOURS["y"]), ms=8)
         axes.annotate(name, (intensity, rate), (9, -12), textcoords="offset points")
     for name, (intensity, rate) in floor_points(measured, case).items():
         axes.plot(intensity, rate, "D", color=BOUND, ms=6)
+        clear = (-28, 9) if intensity < measured.ridge("fp16") else (-9, 5)  # of the slope
         axes.annotate(
-            name, (intensity, rate), (-9, 5), textcoords="offset points", color=BOUND, ha="right"
+            name, (intensity, rate), clear, textcoords="offset points", color=BOUND, ha="right"
         )
     axes.set(
         xscale="log",
