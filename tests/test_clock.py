@@ -1,5 +1,7 @@
 """The experiments on timing: their arithmetic, with a device whose clock the test moves."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 
@@ -47,8 +49,6 @@ class FakeGPU:
         return Event()
 
     def stream(self, name):
-        from contextlib import contextmanager
-
         @contextmanager
         def on():
             self.current = name
@@ -130,17 +130,12 @@ def test_caches_measures_both_states(reference, monkeypatch):
 def test_examine_on_this_cpu(monkeypatch):
     monkeypatch.setattr(clock.time, "sleep", lambda s: None)
     monkeypatch.setattr(clock, "CPU_CASE", Case(n=4, dim=8, hidden=8, seed=1))
-    monkeypatch.setattr(clock, "first_calls", lambda device: clock_rows(device))
     monkeypatch.setattr(clock, "ANYWHERE", (clock.series, clock.contest))
     document = clock.examine("cpu")
     assert document["kind"] == "clock" and document["gpu"] == "none"
     assert [len(row["us"]) for row in document["series"]] == [100]
     assert [row["how"] for row in document["contest"]] == ["forward", "autograd", "module"]
     assert all(row["mean_us"] > 0 for row in document["contest"])
-
-
-def clock_rows(device):
-    return []
 
 
 def test_fresh_processes_report_their_first_calls():

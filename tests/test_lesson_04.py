@@ -287,6 +287,8 @@ def wrong(data):
 def test_the_grader_judges_a_function():
     found = submission.judged(wrong)
     assert set(found) == {"strided", "values"} and "wrong values" in found["values"]
+    with pytest.raises(KeyError, match="nothing replayed; it found .*wrong values"):
+        found["replayed"]
 
 
 # --- exercises ---------------------------------------------------------------------------------

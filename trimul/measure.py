@@ -302,13 +302,10 @@ def save(document: dict | list, path: Path | str) -> Path:
     path = Path(path)
     refuse_to_replace(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=path.name, suffix=".part", delete=False
-    ) as part:
-        json.dump(document, part, indent=1)
-        part.write("\n")
-    os.chmod(part.name, 0o644)
-    os.replace(part.name, path)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        whole = Path(folder) / path.name
+        whole.write_text(json.dumps(document, indent=1) + "\n")
+        os.replace(whole, path)
     return path
 
 

@@ -26,11 +26,18 @@ def write(function: Callable, folder: Path | str) -> Path:
     return path
 
 
-def judged(function: Callable) -> dict[str, str]:
+class Found(dict):
+    """Kind of fault -> the grader's words. Asked for a kind that it lacks, it says what it has."""
+
+    def __missing__(self, kind):
+        raise KeyError(f"the grader found nothing {kind}; it found {dict(self) or 'no fault'}")
+
+
+def judged(function: Callable) -> Found:
     """What the grader finds wrong with ``function(data)``, by kind; empty if it is right."""
     with tempfile.TemporaryDirectory(prefix="trimul-") as folder:
         report = grade.grade(write(function, folder))
-    found: dict[str, str] = {}
+    found = Found()
     for finding in report.findings:
         found.setdefault(finding.kind, finding.words)
     return found
