@@ -6,11 +6,14 @@ the full sizes need a GPU: ``python -m pytest -m gpu tests/test_grade.py``.
 """
 
 import ast
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -44,10 +47,13 @@ def assert_rejected(report, path):
 
 @pytest.fixture
 def few_cases(monkeypatch):
-    """Of the 18 cases of the contest four, one of each kind: time is for the corners."""
-    contest = probes.contest
+    """Of the 18 cases of the contest four, one of each kind, and no large N on a CPU."""
+    contest, corners = probes.contest, probes.corners
     monkeypatch.setattr(
         probes, "contest", lambda *args: [contest(*args)[index] for index in (0, 3, 11, 12)]
+    )
+    monkeypatch.setattr(
+        probes, "corners", lambda gpu: [p for p in corners(gpu) if gpu or p.case.n < 65]
     )
 
 
@@ -84,6 +90,21 @@ def test_times_of_a_right_kernel(few_cases):
     assert report.ok, report.verdict
     assert [row["probe"] for row in report.times] == [f"benchmark {i}" for i in range(1, 8)]
     assert all(row["mean_us"] > 0 and row["wall_us"] > 0 for row in report.times)
+
+
+@pytest.mark.parametrize(
+    "condition", ["N % 32 == 31", "N > 64", "B > 1 and D == 384", "len(calls) % 40 == 0"]
+)
+def test_a_fault_of_few_sizes_or_calls_is_found(tmp_path, condition):
+    (tmp_path / "_right.py").write_text((FAULTS / "_right.py").read_text())
+    path = tmp_path / "submission.py"
+    path.write_text(
+        "from _right import trimul\n\ncalls = []\n\n\ndef custom_kernel(data):\n"
+        "    B, N, _, D = data[0].shape\n    calls.append(N)\n    y = trimul(*data[:3])\n"
+        f"    y[-1, -1, -1, -1] += {condition}\n    return y\n"
+    )
+    report = grade.grade(path)
+    assert report.status == 1, report.verdict
 
 
 # --- what cannot be loaded ------------------------------------------------------------------------
@@ -143,6 +164,43 @@ def test_results_that_are_not_handed_over_are_not_right(few_cases, monkeypatch):
     monkeypatch.setattr(grade.Worker, "ask", lambda *_: {"calls": []})
     report = grade.grade(FAULTS / "right_with_bmm.py")
     assert report.status == 1 and "left out some results" in report.verdict
+
+
+@pytest.mark.parametrize("answer", [[], {}, {"calls": [1]}, {"calls": [{"faults": [3]}]}])
+def test_an_answer_out_of_form_is_not_right(few_cases, monkeypatch, answer):
+    """Code in the child can say anything: the parent still comes to a verdict."""
+    monkeypatch.setattr(grade.Worker, "ask", lambda *_: answer)
+    report = grade.grade(FAULTS / "right_with_bmm.py")
+    assert report.status == 1 and "no proper answer" in report.verdict
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.skipif(sys.platform == "win32", reason="there it cannot be told to stop")
+def test_nothing_runs_on_when_it_is_stopped(tmp_path, stop):
+    began = tmp_path / "began"
+    path = tmp_path / "submission.py"
+    path.write_text(
+        f"import os, pathlib, time\npathlib.Path({str(began)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "trimul", "grade", str(path), "--device", "cpu"]
+    process = subprocess.Popen(command, cwd=FAULTS.parents[1], stderr=subprocess.PIPE, text=True)
+    child = _when(lambda: int(began.read_text()))
+    process.send_signal(stop)
+    assert process.communicate(timeout=30)[1].endswith("trimul: stopped\n")
+    assert process.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def _when(get, limit=60):
+    """The first value that ``get`` gives without a ValueError or a missing file."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        with contextlib.suppress(ValueError, FileNotFoundError):
+            return get()
+        time.sleep(0.05)
+    raise TimeoutError
 
 
 def test_what_it_prints_is_kept_apart(tmp_path, few_cases, capfd):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
 from functools import partial
 
@@ -32,6 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, FileExistsError) as error:
         say(f"trimul: {error}")
         return 2
+    except KeyboardInterrupt:
+        say("trimul: stopped")
+        return 130
+    except BrokenPipeError:  # whoever read the output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -91,7 +99,7 @@ def _deliver(options, document: dict, text) -> None:
     if options.out:
         say(f"wrote {measure.save(document, options.out)}")
     shown = document["rows"] if document["kind"] == "bench" else document
-    print(json.dumps(shown, indent=1) if options.json else text())
+    print(json.dumps(shown, indent=1) if options.json else text(), flush=True)
 
 
 def _ladder(options) -> int:
@@ -155,4 +163,5 @@ def _machine(options) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # leave nothing running behind
     sys.exit(main())

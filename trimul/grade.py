@@ -9,7 +9,9 @@ process's clock.
 
 This is no security sandbox. The child has your user's rights, can read and write your files and use
 the network; and what only the child can see (changed inputs, settings, aliasing) is as trustworthy
-as the code that shares its process. Do not grade a file that you would not run.
+as the code that shares its process. A process that it starts in a session of its own outlives it.
+What is asked is a sample: sizes, masks and calls that no probe makes are not judged. Do not grade a
+file that you would not run.
 """
 
 from __future__ import annotations
@@ -261,6 +263,8 @@ def _run(report, target, asked, timed, time_limit, progress) -> Report:
         except Stopped as stopped:
             judge.find(stopped.kind, stopped.words, stopped.where)
             judge.conclude()
+        except (LookupError, TypeError, AttributeError, ValueError, OSError) as error:
+            judge.find("died", f"its process gives no proper answer: {error!r}")
     report.printed = worker.printed
     return report
 
@@ -307,10 +311,14 @@ class Worker:
         self.connection, theirs = context.Pipe()
         arguments = (theirs, target, device, str(self.folder), todo)
         self.process = context.Process(target=observe.serve, args=arguments, daemon=True)
-        with _no_main_module():
-            self.process.start()
-        theirs.close()
         self.printed = ""
+        try:
+            with _no_main_module():
+                self.process.start()
+        except BaseException:  # Ctrl-C
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        theirs.close()
 
     def __enter__(self):
         return self

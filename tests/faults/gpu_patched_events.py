@@ -1,4 +1,4 @@
-"""replaces torch.cuda.Event.elapsed_time, torch.cuda.synchronize"""
+"""replaces torch.cuda.synchronize, torch.cuda.Event.elapsed_time"""
 
 import torch
 from _right import trimul

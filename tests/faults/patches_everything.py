@@ -1,4 +1,4 @@
-"""replaces time.time, time.perf_counter, sys.exit, torch.allclose, torch.equal, torch.isfinite
+"""replaces time.time, time.perf_counter, torch.allclose, torch.equal, torch.isfinite
 the mask is ignored"""
 
 import sys
