@@ -38,7 +38,7 @@ def ladder_table() -> str:
         times = [measure.select(rows, case, rung=name)[0]["mean_us"] for case in BENCHMARK_CASES]
         lines.append(_line(f"`{name}`", times))
     limits = [roofline.floors(case, roofline.HARDWARE["H200"]) for case in BENCHMARK_CASES]
-    for label, floor in course.FLOORS.items():
+    for label, floor in roofline.FLOORS.items():
         lines.append(_line(f"floor of {label}", [getattr(one, floor) * 1e6 for one in limits]))
     return "\n".join(lines) + "\n"
 

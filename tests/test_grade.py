@@ -223,13 +223,13 @@ def test_a_report_with_nan_is_json(few_cases):
     assert "nan" in report.table()
 
 
-def test_nothing_is_left_behind(few_cases):
-    before = {*os.listdir("/tmp"), *(os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else ())}
+def test_nothing_is_left_behind(few_cases, monkeypatch):
+    made, make = [], grade._roomy_folder
+    monkeypatch.setattr(grade, "_roomy_folder", lambda todo: made.append(make(todo)) or made[-1])
     threads, settings = threading.active_count(), observe.settings()
     grade.grade(FAULTS / "exits_with_zero.py")
     grade.grade(FAULTS / "sets_default_dtype.py")
-    after = {*os.listdir("/tmp"), *(os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else ())}
-    assert not [name for name in after - before if name.startswith("trimul-grade-")]
+    assert len(made) == 2 and not any(map(os.path.exists, made))
     assert threading.active_count() == threads and observe.settings() == settings
     assert "submission" not in sys.modules
 

@@ -8,7 +8,7 @@ from matplotlib import pyplot
 from matplotlib.colors import same_color
 
 from trimul import measure, profiles, roofline, submission
-from trimul.exercises import attempt
+from trimul.exercises import WrongAnswer, attempt
 from trimul.figures import timing
 from trimul.figures.style import BOUND, COLOURS
 from trimul.problem import Case, operator
@@ -140,6 +140,23 @@ def test_an_operator_without_a_step_is_named(profile):
     profile["kernels"][0]["op"] = "softmax"
     with pytest.raises(ValueError, match="'softmax': add it to profiles.STEPS"):
         profiles.steps(profile, H200)
+
+
+def test_ceilings_are_the_fastest_product_and_the_fastest_copy_beyond_l2():
+    copies = [(4, 9e12), (400, 9e12), (401, 3e12), (800, 4e12), (900, 2e12)]
+    products = [("fp32", 1e12), ("fp32", 5e12), ("fp32", 3e12), ("fp16", 7e12)]
+    machine = {
+        "gpu": "G",
+        "date": "2026-01-02T03:04:05Z",
+        "l2_bytes": 100,
+        "copy_bandwidth": [{"bytes": size, "bytes_per_s": rate} for size, rate in copies],
+        "matmul_rate": [{"kind": kind, "flop_per_s": rate} for kind, rate in products],
+    }
+    ceilings = roofline.measured(machine, H200)
+    assert (ceilings.name, ceilings.source) == ("G", "measured, 2026-01-02")
+    assert ceilings.bandwidth == 4e12
+    assert ceilings.flops == {"fp32": 5e12, "fp16": 7e12}
+    assert ceilings.processors == H200.processors
 
 
 # --- figures -----------------------------------------------------------------------------------
@@ -309,3 +326,30 @@ def test_the_timer_may_use_events():
         return times
 
     assert attempt("04.timer", time_calls)
+
+
+@pytest.mark.parametrize(
+    ("warm_up", "before", "after", "why"),
+    [
+        (False, True, True, "holds the compilation"),
+        (True, False, True, "queue was not empty"),
+        (True, True, False, "stopped before the device was done"),
+    ],
+)
+def test_a_wrong_timer_is_told_what_it_lacks(warm_up, before, after, why):
+    def time_calls(gpu, call, runs):
+        times = []
+        if warm_up:
+            call()
+        for _ in range(runs):
+            if before:
+                gpu.synchronize()
+            start = gpu.now
+            call()
+            if after:
+                gpu.synchronize()
+            times.append(gpu.now - start)
+        return times
+
+    with pytest.raises(WrongAnswer, match=why):
+        attempt("04.timer", time_calls)

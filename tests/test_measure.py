@@ -11,6 +11,7 @@ import torch
 
 from trimul import ladder, measure, rungs
 from trimul.problem import BENCHMARK_CASES, Case
+from trimul.roofline import HARDWARE, floors
 
 SMALL = Case(n=3, dim=4, hidden=8, seed=1)
 
@@ -174,7 +175,8 @@ def test_a_profile_has_every_operator_in_order():
     assert product["within"] == "einsum" and product["shapes"].startswith("[[8, 3, 3]")
     total = sum(k["mean_us"] for k in kernels)
     assert 0 < total <= document["span_us"]
-    assert len(measure.profile_table(document).splitlines()) == len(kernels)
+    head, *steps = measure.profile_table(document).splitlines()
+    assert len(steps) == len(kernels) and f"{len(kernels)} steps" in head
 
 
 # --- what is kept ------------------------------------------------------------------------------
@@ -289,10 +291,22 @@ def test_the_gpu_ladder_shows_the_call_protocol_and_its_geometric_mean():
     times = [float(2**i) for i in range(7)]
     rows = gpu_rows([7e6] * 7, protocol="packed", l2_flushed=False)
     rows += gpu_rows(times, protocol="call", l2_flushed=False)
-    origin, heads, line = ladder.table(rows).splitlines()
+    origin, *heads, line = ladder.table(rows).splitlines()
     assert origin.startswith("G, 2026-01-01, torch 0") and "packing included" in origin
-    assert heads.split()[:5] == ["rung", "geomean", "N256", "B2", "D128"]
+    assert [head.split()[:3] for head in heads] == [
+        ["N256", "N768", "N256"],
+        ["geomean", "B2", "D128"],
+        ["masked", "masked"],
+    ]
     assert line.split() == ["einsum", "8", *(f"{us:.0f}" for us in times)]
+
+
+def test_the_ladder_of_a_known_gpu_ends_in_its_floors():
+    rows = gpu_rows([1e5] * 7, protocol="call", l2_flushed=False, gpu="NVIDIA H200")
+    *_, three, one = (line.split() for line in ladder.table(rows).splitlines())
+    expected = [floors(case, HARDWARE["H200"]) for case in BENCHMARK_CASES]
+    assert three[-7:] == [f"{floor.three_kernels * 1e6:.0f}" for floor in expected]
+    assert one[-7:] == [f"{floor.operator * 1e6:.0f}" for floor in expected]
 
 
 def test_the_newest_ladder_leaves_out_flushed_and_packed_rows(monkeypatch):
@@ -302,7 +316,7 @@ def test_the_newest_ladder_leaves_out_flushed_and_packed_rows(monkeypatch):
     flushed = gpu_rows([4.0] * 7, protocol="call", l2_flushed=True, run="3", date="3")
     monkeypatch.setattr(measure, "recorded_rows", lambda: others + wanted + flushed)
     assert ladder.newest() == wanted
-    assert "1" not in ladder.recorded().splitlines()[2].split()
+    assert "1" not in ladder.recorded().splitlines()[-1].split()
 
 
 def test_without_rows_the_ladder_says_so():

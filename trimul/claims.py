@@ -63,9 +63,8 @@ def predict(key: str, value: float | None, unit: str = "") -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"a prediction is a number without quotes or units, not {value!r}")
-    if value != last_prediction(key):
-        _append({"predict": key, "value": value, "unit": unit})
-    print(f"noted: {value:g} {unit}".rstrip())
+    if value == last_prediction(key) or _append({"predict": key, "value": value, "unit": unit}):
+        print(f"noted: {value:g} {unit}".rstrip())
 
 
 def reveal(key: str, actual: float, unit: str = "") -> None:
@@ -76,7 +75,9 @@ def reveal(key: str, actual: float, unit: str = "") -> None:
         print("you made no prediction; one number beforehand makes the next one stick")
         return
     print(f"you said: {guess:g} {unit}".rstrip() + f", {_distance(guess, actual)}")
-    _append({"reveal": key, "guess": guess, "actual": actual, "unit": unit})
+    entry = {"reveal": key, "guess": guess, "actual": actual, "unit": unit}
+    if not any(entry.items() <= earlier.items() for earlier in ledger()):
+        _append(entry)
 
 
 def last_prediction(key: str) -> float | None:
@@ -116,7 +117,8 @@ def _distance(guess: float, actual: float) -> str:
     return f"{factor:.2g} times too {'high' if guess > actual else 'low'}"
 
 
-def _append(entry: dict) -> None:
+def _append(entry: dict) -> bool:
+    """Whether the entry was written; if not, the reason is printed."""
     path = home() / "progress.jsonl"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,3 +129,5 @@ def _append(entry: dict) -> None:
             file.write("\n" * unfinished + json.dumps({**entry, "date": stamp}) + "\n")
     except OSError as error:
         print(f"not saved ({error}): set TRIMUL_HOME to a folder that can be written")
+        return False
+    return True

@@ -248,7 +248,7 @@ def _home() -> Finding:
         with tempfile.TemporaryFile(dir=parent):
             free = shutil.disk_usage(parent).free / 1e9
     except OSError as error:
-        means = "predictions and exercises are not remembered"
+        means = "predictions are not remembered"
         return Finding("TRIMUL_HOME", "limited", f"{home}: {error.strerror}", means, fix)
     found = f"can be written, {free:.0f} GB free"
     if free < LOW_DISK:

@@ -128,12 +128,13 @@ class Report:
 
     def table(self) -> str:
         """The rows as text, then the times, and what the stranger's code raised and printed."""
-        lines = [
-            f"{'probe':28} {'call':26} {'N':>5} {'B':>2} {'D':>4} {'distribution':12} "
-            f"{'largest error':>13} {'relative':>9} {'as':16} result"
-        ]
-        lines += [_row_text(row) for row in self.rows]
+        lines = []
         if self.rows:
+            lines.append(
+                f"{'probe':28} {'call':26} {'N':>5} {'B':>2} {'D':>4} {'distribution':12} "
+                f"{'largest error':>13} {'relative':>9} {'as':16} result"
+            )
+            lines += [_row_text(row) for row in self.rows]
             lines.append(_model_text(self.rows))
         lines += [
             f"{row['probe']:28} mean {row['mean_us']:.0f} us, median {row['median_us']:.0f} us, "

@@ -48,24 +48,34 @@ def origin(row: dict) -> str:
 
 def _gpu_table(rows: list[dict]) -> str:
     rows = measure.select(rows, protocol="call", l2_flushed=rows[0]["l2_flushed"])
-    heads = [f"N{c.n} B{c.batch} D{c.dim}" for c in BENCHMARK_CASES]
-    width = max(len(head) for head in heads) + 2
-    lines = [
-        f"{origin(rows[0])}: mean microseconds per call, packing included",
-        f"{'rung':14}{'geomean':>10}" + "".join(f"{head:>{width}}" for head in heads),
+    lines = {
+        name: [measure.select(rows, case, rung=name)[0]["mean_us"] for case in BENCHMARK_CASES]
+        for name in dict.fromkeys(row["rung"] for row in rows)
+    }
+    for key, hardware in roofline.HARDWARE.items():
+        if key in rows[0]["gpu"]:
+            limits = [roofline.floors(case, hardware) for case in BENCHMARK_CASES]
+            for label, floor in roofline.FLOORS.items():
+                lines[f"floor: {label}"] = [getattr(one, floor) * 1e6 for one in limits]
+    sizes = [(f"N{c.n}", f"B{c.batch} D{c.dim}", "masked" * c.masked) for c in BENCHMARK_CASES]
+    heads = [
+        f"{'geomean' * (row == 1):>45}" + "".join(f"{size[row]:>9}" for size in sizes)
+        for row in range(3)
     ]
-    for name in dict.fromkeys(row["rung"] for row in rows):
-        times = [measure.select(rows, case, rung=name)[0]["mean_us"] for case in BENCHMARK_CASES]
-        score = measure.geometric_mean(times)
-        lines.append(f"{name:14}{score:10.0f}" + "".join(f"{us:{width}.0f}" for us in times))
-    return "\n".join(lines)
+    body = [
+        f"{name:36}{measure.geometric_mean(times):9.0f}" + "".join(f"{us:9.0f}" for us in times)
+        for name, times in lines.items()
+    ]
+    first = f"{origin(rows[0])}: mean microseconds per call, packing included"
+    return "\n".join(line.rstrip() for line in [first, *heads, *body])
 
 
 def _cpu_table(rows: list[dict]) -> str:
     case = Case(**rows[0]["case"])
     lines = [
         f"this machine's CPU, {case}; times on a CPU say nothing about a GPU",
-        f"{'rung':14}{'largest error':>14}{'operators':>11}{'MB':>8}{'GFLOP':>8}{'CPU ms':>10}",
+        f"{'rung':10}{'protocol':8}{'largest error':>14}{'operators':>11}{'MB':>8}{'GFLOP':>8}"
+        f"{'CPU ms':>10}",
     ]
     for row in rows:
         try:
@@ -76,6 +86,7 @@ def _cpu_table(rows: list[dict]) -> str:
             )
         except ValueError:
             work = f"{'Python':>11}{'-':>8}{'-':>8}"
-        ms = row["mean_us"] / 1e3
-        lines.append(f"{row['rung']:14}{row['max_error']:14.0e}{work}{ms:10.2f}")
+        ms = row["median_us"] / 1e3
+        name = f"{row['rung']:10}{row['protocol']:8}"
+        lines.append(f"{name}{row['max_error']:14.0e}{work}{ms:10.2f}")
     return "\n".join(lines)

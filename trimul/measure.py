@@ -248,9 +248,18 @@ def profile(name: str, case: Case, device: str = "cuda", calls: int = 5) -> dict
 
 def profile_table(document: dict) -> str:
     """A profile as text: microseconds, the operator as the rung called it, the kernel that ran."""
+    kernels = document["kernels"]
+    place = f"{document['gpu']}, {document['date'][:10]}" if document["gpu"] != "none" else "CPU"
+    total = sum(kernel["mean_us"] for kernel in kernels)
     return "\n".join(
-        f"{k['mean_us']:10.1f} us  {k['within'] or k['op']:18}{k['kernel'][:72]}"
-        for k in document["kernels"]
+        [
+            f"{document['rung']}, {Case(**document['case'])}, {place}: "
+            f"{len(kernels)} steps, sum {total:.0f} us, end to end {document['span_us']:.0f} us",
+            *(
+                f"{k['mean_us']:10.1f} us  {k['within'] or k['op']:18}{k['kernel'][:72]}"
+                for k in kernels
+            ),
+        ]
     )
 
 
@@ -325,6 +334,8 @@ def stored(kind: str, folder: Path | str = RESULTS) -> list[dict]:
 
     Raises StoredDataError, naming the file, for one that cannot be read.
     """
+    if not Path(folder).is_dir():
+        raise StoredDataError(f"{folder} is not here: run this from a checkout of the course")
     documents = []
     for path in sorted(Path(folder).glob("*.json")):
         try:

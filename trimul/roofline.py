@@ -157,6 +157,10 @@ class Floors:
     operator: float
 
 
+#: The floors, as charts and tables name them.
+FLOORS = {"three kernels through memory": "three_kernels", "the operator itself": "operator"}
+
+
 def floors(case: Case, hardware: Hardware, dtype: str = "fp16") -> Floors:
     """Three kernels that meet in memory (each at its own bound, summed), and the operator itself.
 

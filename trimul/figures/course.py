@@ -7,7 +7,7 @@ from matplotlib import pyplot
 from trimul import measure
 from trimul.figures.style import BOUND, COLOURS, INK, canvas, house_style
 from trimul.problem import BENCHMARK_CASES, Case
-from trimul.roofline import HARDWARE, floors
+from trimul.roofline import FLOORS, HARDWARE, floors
 
 #: The parts of the course, the colour each is drawn in, and its lessons.
 PARTS = {
@@ -34,9 +34,6 @@ PARTS = {
         ["Hopper's tools", "the speed\nof light", "into a model", "your own\nkernel"],
     ),
 }
-#: The floors of ``trimul.roofline``, as charts and tables name them.
-FLOORS = {"three kernels through memory": "three_kernels", "the operator itself": "operator"}
-
 #: The last lesson that exists; those still to come are drawn faint.
 WRITTEN = 4
 
