@@ -1,4 +1,4 @@
-"""The state that tests and stored outputs start from, whoever's machine it is.
+"""The state that tests and stored outputs start from, whosever machine it is.
 
 Needs the standard library alone: the machine that measures has pytest and no notebooks.
 """

@@ -15,7 +15,7 @@ from pathlib import Path
 import nbformat
 from matplotlib import pyplot
 
-from trimul import ladder, measure, roofline
+from trimul import ladder, measure
 from trimul.figures import course
 from trimul.figures.style import house_style
 from trimul.problem import BENCHMARK_CASES
@@ -34,12 +34,9 @@ def ladder_table() -> str:
         f"| | geometric mean | {' | '.join(heads)} |",
         f"|---|{'--:|' * (len(heads) + 1)}",
     ]
-    for name in dict.fromkeys(row["rung"] for row in rows):
-        times = [measure.select(rows, case, rung=name)[0]["mean_us"] for case in BENCHMARK_CASES]
-        lines.append(_line(f"`{name}`", times))
-    limits = [roofline.floors(case, roofline.HARDWARE["H200"]) for case in BENCHMARK_CASES]
-    for label, floor in roofline.FLOORS.items():
-        lines.append(_line(f"floor of {label}", [getattr(one, floor) * 1e6 for one in limits]))
+    lines += [_line(f"`{name}`", times) for name, times in ladder.rung_times(rows).items()]
+    floors = ladder.floor_times(rows[0]["gpu"])
+    lines += [_line(f"floor of {label}", times) for label, times in floors.items()]
     return "\n".join(lines) + "\n"
 
 

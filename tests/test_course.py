@@ -37,6 +37,8 @@ def test_the_ladder_draws_the_rows_and_floors_it_is_given():
     expected = [floors(case, HARDWARE["H200"]) for case in BENCHMARK_CASES]
     assert three == pytest.approx([floor.three_kernels * 1e3 for floor in expected])
     assert one == pytest.approx([floor.operator * 1e3 for floor in expected])
+    (elsewhere,) = drawn([{**row, "gpu": "NVIDIA H100 PCIe"} for row in ROWS])
+    assert elsewhere == dots, "no GPU's floors stand in for another's"
     slower = [{**row, "mean_us": 2 * row["mean_us"]} for row in ROWS]
     assert drawn(slower)[0] == pytest.approx([us / 500 for us in times])
 

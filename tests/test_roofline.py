@@ -36,6 +36,13 @@ def test_the_operators_floor_lies_below_that_of_three_kernels(case, hardware):
     assert 0 < both.operator < both.three_kernels
 
 
+def test_a_gpu_gets_its_own_figures_or_none():
+    assert roofline.hardware_of("NVIDIA H200") is HARDWARE["H200"]
+    assert roofline.hardware_of("NVIDIA H100 80GB HBM3") is HARDWARE["H100"]
+    for other in ("NVIDIA H100 PCIe", "NVIDIA H200 NVL", "NVIDIA L4", "none"):
+        assert roofline.hardware_of(other) is None
+
+
 def test_traffic_of_the_reference():
     case = Case(n=1024)
     operators = traffic("einsum", case)

@@ -8,7 +8,7 @@ from trimul.problem import BENCHMARK_CASES, CORRECTNESS_CASES
 
 ROWS = measure.recorded_rows()
 PROFILES = measure.stored("profile")
-TIMED = [name for name in rungs.NAMES if not hasattr(rungs.load(name), "MAX_N")]
+TIMED = rungs.at_full_size()
 CHECKS = measure.stored("check")
 
 

@@ -45,6 +45,7 @@ from trimul.check import (
     expected_error,
     nearest_dtype,
 )
+from trimul.measure import provenance
 from trimul.probes import FP16_MAX, Probe, draw
 
 #: Seconds for the import, and for each probe, before a kernel counts as hung.
@@ -148,8 +149,6 @@ class Report:
 
     def as_dict(self) -> dict:
         """Everything, for JSON, with the machine, the versions and the date."""
-        from trimul.measure import provenance
-
         return {
             "kind": self.kind,
             "name": self.name,

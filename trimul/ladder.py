@@ -15,8 +15,7 @@ def measure_here(device: str, progress: Callable[[str], None] = lambda line: Non
     """Rows of every rung: on a GPU the seven benchmark cases, on a CPU one small case."""
     if device == "cpu":
         return measure.bench(rungs.NAMES, [CPU_CASE], "cpu", ["call"], progress=progress)
-    names = [name for name in rungs.NAMES if not hasattr(rungs.load(name), "MAX_N")]
-    return measure.bench(names, device=device, progress=progress)
+    return measure.bench(rungs.at_full_size(), device=device, progress=progress)
 
 
 def table(rows: list[dict]) -> str:
@@ -46,17 +45,33 @@ def origin(row: dict) -> str:
     )
 
 
-def _gpu_table(rows: list[dict]) -> str:
-    rows = measure.select(rows, protocol="call", l2_flushed=rows[0]["l2_flushed"])
-    lines = {
+def rung_times(rows: list[dict]) -> dict[str, list[float]]:
+    """Rung -> mean microseconds on the seven benchmark cases, from rows of one run and protocol."""
+    return {
         name: [measure.select(rows, case, rung=name)[0]["mean_us"] for case in BENCHMARK_CASES]
         for name in dict.fromkeys(row["rung"] for row in rows)
     }
-    for key, hardware in roofline.HARDWARE.items():
-        if key in rows[0]["gpu"]:
-            limits = [roofline.floors(case, hardware) for case in BENCHMARK_CASES]
-            for label, floor in roofline.FLOORS.items():
-                lines[f"floor: {label}"] = [getattr(one, floor) * 1e6 for one in limits]
+
+
+def floor_times(gpu: str) -> dict[str, list[float]]:
+    """Floor -> microseconds on the seven benchmark cases, by the datasheet of the GPU so named.
+
+    Empty for a GPU that the hardware table does not have: no other GPU's floors stand in.
+    """
+    hardware = roofline.hardware_of(gpu)
+    if hardware is None:
+        return {}
+    limits = [roofline.floors(case, hardware) for case in BENCHMARK_CASES]
+    return {
+        label: [getattr(limit, floor) * 1e6 for limit in limits]
+        for label, floor in roofline.FLOORS.items()
+    }
+
+
+def _gpu_table(rows: list[dict]) -> str:
+    rows = measure.select(rows, protocol="call", l2_flushed=rows[0]["l2_flushed"])
+    floors = floor_times(rows[0]["gpu"])
+    lines = rung_times(rows) | {f"floor: {label}": times for label, times in floors.items()}
     sizes = [(f"N{c.n}", f"B{c.batch} D{c.dim}", "masked" * c.masked) for c in BENCHMARK_CASES]
     heads = [
         f"{'geomean' * (row == 1):>45}" + "".join(f"{size[row]:>9}" for size in sizes)

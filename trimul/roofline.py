@@ -130,6 +130,20 @@ HARDWARE = {
 }
 
 
+#: What a driver calls the GPUs of the table. An H100 PCIe or an A100 40 GB is another machine.
+DEVICE_NAMES = {
+    "NVIDIA H100 80GB HBM3": "H100",
+    "NVIDIA H200": "H200",
+    "NVIDIA A100-SXM4-80GB": "A100",
+    "NVIDIA B200": "B200",
+}
+
+
+def hardware_of(gpu: str) -> Hardware | None:
+    """The table's figures for a GPU as its driver names it; None if the table does not have it."""
+    return HARDWARE.get(DEVICE_NAMES.get(gpu, ""))
+
+
 def measured(machine: dict, datasheet: Hardware) -> Hardware:
     """The ceilings that a GPU reached, from a stored document of kind "machine".
 

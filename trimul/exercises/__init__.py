@@ -68,6 +68,11 @@ def require(holds: bool, message: str) -> None:
         raise WrongAnswer(message)
 
 
+def is_number(value) -> bool:
+    """Whether an answer is a plain number; True and False are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _check(name: str):
     module = f"lesson_{name.partition('.')[0]}"
     if module in {found.name for found in iter_modules(__path__)}:

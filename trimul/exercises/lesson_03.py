@@ -3,16 +3,12 @@
 import math
 
 from trimul import simulate
-from trimul.exercises import exercise, require
+from trimul.exercises import exercise, is_number, require
 from trimul.roofline import HARDWARE
 
 
-def _is_number(value) -> bool:
-    return isinstance(value, int | float)
-
-
 def _close(value, expected) -> bool:
-    return _is_number(value) and math.isclose(value, expected, rel_tol=1e-6)
+    return is_number(value) and math.isclose(value, expected, rel_tol=1e-6)
 
 
 @exercise("03.busy")
@@ -26,7 +22,7 @@ def _(answer):
     ):
         said, seen = answer(warps, latency, work), simulate.busy(warps, latency, work)
         require(
-            _is_number(said) and abs(said - seen) < 1e-9,
+            is_number(said) and abs(said - seen) < 1e-9,
             f"{warps} warps, latency {latency}, work {work}: the simulator issues in {seen:.3f} of "
             f"the cycles, your formula gives {said!r}",
         )
@@ -38,9 +34,9 @@ def _(answer):
         hardware = HARDWARE[name]
         expected = latency_ns * 1e-9 * hardware.bandwidth / hardware.processors
         said = answer(latency_ns, hardware.bandwidth, hardware.processors)
-        times = f", but {said / expected:.3g} times that" if _is_number(said) else ""
+        times = f", but {said / expected:.3g} times that" if is_number(said) else ""
         require(
-            _is_number(said) and abs(said - expected) <= 1,  # whole bytes will do
+            is_number(said) and abs(said - expected) <= 1,  # whole bytes will do
             f"latency {latency_ns} ns, {hardware.bandwidth:.3g} B/s, {hardware.processors} SMs: "
             f"{said!r} is not the bytes that each SM must keep on their way{times}",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from trimul.exercises import exercise, require
+from trimul.exercises import exercise, is_number, require
 from trimul.toy_gpu import ToyGPU
 
 _CALLS = [  # microseconds of somebody else's work in the queue, and of each kernel of the call
@@ -14,8 +14,7 @@ _CALLS = [  # microseconds of somebody else's work in the queue, and of each ker
 
 
 def _require_number(answer, what: str) -> None:
-    number = isinstance(answer, int | float) and not isinstance(answer, bool)
-    require(number, f"{what} is a number, not {answer!r}")
+    require(is_number(answer), f"{what} is a number, not {answer!r}")
 
 
 @exercise("04.timer")

@@ -6,8 +6,8 @@ from matplotlib import pyplot
 
 from trimul import measure
 from trimul.figures.style import BOUND, COLOURS, INK, canvas, house_style
+from trimul.ladder import floor_times, rung_times
 from trimul.problem import BENCHMARK_CASES, Case
-from trimul.roofline import FLOORS, HARDWARE, floors
 
 #: The parts of the course, the colour each is drawn in, and its lessons.
 PARTS = {
@@ -60,27 +60,24 @@ def _lesson(axes, x, y, number, lesson, colour):
     axes.text(x + 3.4, y + 3, lesson, va="center", fontsize=7.5, color=ink)
 
 
-def ladder(rows: list[dict], hardware: str = "H200"):
-    """Every rung of one run on the seven benchmark cases, with the floors of that GPU.
+def ladder(rows: list[dict]):
+    """Every rung of one run on the seven benchmark cases, and the floors of the GPU it ran on.
 
     ``rows`` are benchmark rows of one run and one protocol (``trimul.ladder.newest``). The time
     axis is logarithmic; a line from the first to the last case is the geometric mean.
     """
-    gpu = HARDWARE[hardware]
     with house_style():
         figure, axes = pyplot.subplots(figsize=(7.2, 3.8))
         places = range(len(BENCHMARK_CASES))
-        for name in dict.fromkeys(row["rung"] for row in rows):
-            ms = [
-                measure.select(rows, case, rung=name)[0]["mean_us"] / 1e3
-                for case in BENCHMARK_CASES
-            ]
+        for name, times in rung_times(rows).items():
+            ms = [us / 1e3 for us in times]
             axes.plot(places, ms, "o", color=COLOURS["left"])
             score = measure.geometric_mean(ms)
             axes.hlines(score, -0.3, len(places) - 0.7, color=COLOURS["left"], linewidth=1)
             axes.text(len(places) - 0.6, score, f"{name}\n{score:.1f} ms", va="center", fontsize=9)
-        for label, floor in FLOORS.items():
-            ms = [getattr(floors(case, gpu), floor) * 1e3 for case in BENCHMARK_CASES]
+        floors = floor_times(rows[0]["gpu"]).items()
+        for (label, times), side in zip(floors, ("bottom", "top"), strict=False):
+            ms = [us / 1e3 for us in times]
             axes.plot(places, ms, "_", color=BOUND, markersize=18, markeredgewidth=1.6)
             score = measure.geometric_mean(ms)
             axes.hlines(score, -0.3, len(places) - 0.7, color=BOUND, linestyle="--", linewidth=1)
@@ -88,7 +85,7 @@ def ladder(rows: list[dict], hardware: str = "H200"):
                 len(places) - 0.6,
                 score,
                 f"floor of {label}\n{score:.2f} ms",
-                va="bottom" if floor == "three_kernels" else "top",
+                va=side,
                 fontsize=9,
                 color=BOUND,
             )

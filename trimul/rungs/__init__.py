@@ -23,6 +23,11 @@ def load(name: str):
     return import_module(f"trimul.rungs.{name}")
 
 
+def at_full_size() -> list[str]:
+    """The rungs that take the contest's sizes: those without a largest N."""
+    return [name for name in NAMES if not hasattr(load(name), "MAX_N")]
+
+
 @contextmanager
 def full_fp32():
     """Switch TF32 matrix products off, and put the caller's setting back afterwards."""
