@@ -24,6 +24,10 @@ from urllib.parse import unquote
 
 import nbformat
 
+from trimul.gpu import recording
+from trimul.gpu.cell import parse as parse_gpu
+from trimul.gpu.cell import split as split_gpu
+
 ROOT = Path(__file__).resolve().parents[1]
 RUFF = str(Path(sysconfig.get_path("scripts")) / "ruff")
 IMAGE_BYTES = 100_000
@@ -524,6 +528,27 @@ def header(nb):
             yield first, f"the header does not say: {what}"
     if sum(level == 1 for level, _ in nb.headings) != 1:
         yield first, "a lesson has one title: other headings start with ## or ###"
+
+
+@rule
+def gpu_cells(nb):
+    """Each has a name of its own, and a recording of it and of the code as they are."""
+    seen = set()
+    for cell in nb.code:
+        if not cell.source.startswith("%%gpu"):
+            continue
+        try:
+            parsed = parse_gpu(*split_gpu(cell.source), notebook=nb.path.name, id=cell.id)
+        except ValueError as error:
+            yield cell, str(error)
+            continue
+        if parsed.name in seen:
+            yield cell, f"another cell is called {parsed.name} too"
+        elif parsed.name and not parsed.name.startswith(f"{nb.number}_"):
+            yield cell, f"{parsed.name} is not called {nb.number}_some_words"
+        elif words := recording.fault(parsed):
+            yield cell, words
+        seen.add(parsed.name)
 
 
 @rule

@@ -25,9 +25,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scripts import form  # noqa: E402
 from scripts.clean import ROOT, clean_environment, warm_up  # noqa: E402
 from scripts.notebooks import CELL_SECONDS  # noqa: E402
+from trimul.gpu.cell import parse, split  # noqa: E402
+from trimul.gpu.recording import fault  # noqa: E402
 
 PYTEST = ["-q", "-n2", "--dist=loadfile", "--no-loadscope-reorder", "-rs", "--no-header"]
 NBVAL = ["--nbval", "--nbval-current-env", f"--nbval-cell-timeout={CELL_SECONDS}"]
+GPU_CELLS = ("GPU cells live", "GPU cells replayed", "GPU cells stale")
 STYLE = ("check", "format --check")
 SLOWEST = 10
 
@@ -66,7 +69,8 @@ def style(tally: Tally) -> None:
 
 def counts(passed: list[str]) -> dict[str, int]:
     """What the tests that passed have run."""
-    found = Counter(dict.fromkeys(("notebook cells", "asserts in them", "claims checked"), 0))
+    what = ("notebook cells", "asserts in them", "claims checked", *GPU_CELLS)
+    found = Counter(dict.fromkeys(what, 0))
     found["exercises proven"] = sum("::test_solution_passes[" in name for name in passed)
     notebooks = {}
     for name in passed:
@@ -79,14 +83,25 @@ def counts(passed: list[str]) -> dict[str, int]:
         found["notebook cells"] += 1
         found["asserts in them"] += form.asserts(cell)
         found["claims checked"] += sum(form.called(call) == "claim" for call in form.calls(cell))
+        if cell.source.startswith("%%gpu"):
+            found[GPU_CELLS[gpu_state(cell, path)]] += 1
     return dict(found)
+
+
+def gpu_state(cell, path: str) -> int:
+    """Which of ``GPU_CELLS`` a cell was, by what it showed and what its recording is worth."""
+    if not any(text.startswith("recorded on ") for text in form.texts(cell)):
+        return GPU_CELLS.index("GPU cells live")
+    parsed = parse(*split(cell.source), notebook=Path(path).name, id=cell.id)
+    return GPU_CELLS.index("GPU cells stale" if fault(parsed) else "GPU cells replayed")
 
 
 def vanished(found: dict[str, int], arguments: list[str]) -> list[str]:
     """What a full run should have counted and did not: once there are lessons, all of it."""
     if arguments or not any((ROOT / "notebooks").glob("*.ipynb")):
         return []
-    return [what for what, number in found.items() if not number]
+    may_be_none = {"GPU cells live", "GPU cells stale"}
+    return [what for what, number in found.items() if not number and what not in may_be_none]
 
 
 def main(arguments: list[str]) -> int:

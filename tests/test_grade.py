@@ -187,7 +187,7 @@ def test_nothing_runs_on_when_it_is_stopped(tmp_path, stop):
     process = subprocess.Popen(command, cwd=FAULTS.parents[1], stderr=subprocess.PIPE, text=True)
     child = _when(lambda: int(began.read_text()))
     process.send_signal(stop)
-    assert process.communicate(timeout=30)[1].endswith("trimul: stopped\n")
+    assert process.communicate(timeout=60)[1].endswith("trimul: stopped\n")
     assert process.returncode == 130
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)

@@ -10,6 +10,9 @@ import pytest
 from nbformat import v4
 
 from scripts import form, notebooks
+from trimul.gpu import recording
+from trimul.gpu.cell import parse
+from trimul.gpu.provenance import FIELDS
 
 NOTEBOOKS = sorted((form.ROOT / "notebooks").glob("*.ipynb"))
 HEADER = """\
@@ -89,8 +92,12 @@ def save(path, cells):
 
 
 @pytest.fixture
-def lesson(tmp_path):
+def lesson(tmp_path, monkeypatch):
     """A course of two lessons without a fault; returns the path of the second."""
+    monkeypatch.setattr(recording, "FOLDER", tmp_path / "assets" / "recordings")
+    recorded = {"outputs": [], "kept": None, "files": {}, "seconds": 1.0, "gpu": "NVIDIA H200"}
+    cell = parse("01_work", "1 + 1", notebook="01_count.ipynb")
+    recording.save(cell, dict.fromkeys(FIELDS, "") | recorded)
     first = [
         markdown("title", HEADER),
         code("imports", "import trimul\n\ntrimul"),
@@ -203,11 +210,15 @@ BAD = [
     ("ruff", run("import os")),
     ("ruff", run("undefined + 1")),
     ("ruff", run("x = {1:2}")),
-    ("ruff", run("%%gpu\nundefined + 1")),
-    ("ruff", run("%%gpu\nx = {1:2}")),
     ("header", put("title", source=HEADER.replace("20 minutes", "a while"))),
     ("header", put("title", source=HEADER.replace("What you'll need", "Needs"))),
     ("header", write("# Another title")),
+    ("gpu-cells", run("%%gpu\n1 + 1")),
+    ("gpu-cells", run("%%gpu 02_work\n1 + 1")),
+    ("gpu-cells", run("%%gpu 01_never\n1 + 1")),
+    ("gpu-cells", run("%%gpu 01_work\n1 + 2")),
+    ("gpu-cells", run("%%gpu 01_work --fast\n1 + 1")),
+    ("gpu-cells", add(*(code(name, "%%gpu 01_work\n1 + 1") for name in ("one", "two")))),
     ("key-points", put("end", source=END.replace("Key points", "Summary"))),
     ("prediction", put("predict", source="print(predict)")),
     ("exercises", put("stub-2", source="answer = 1\nanswer")),
@@ -240,6 +251,21 @@ def test_a_rule_notices_its_own_fault_and_no_other(lesson, rule, change):
     change(nb)
     lesson.write_text(form.dumps(nb))
     assert broken_rules(lesson) == {rule}
+
+
+@pytest.mark.parametrize("body", ["undefined + 1", "x = {1:2}"])
+def test_ruff_sees_the_bodies_of_gpu_cells(lesson, body):
+    nb = form.parse(lesson.read_text())
+    run(f"%%gpu 01_other\n{body}")(nb)
+    form.write(lesson, nb)
+    assert broken_rules(lesson) == {"ruff", "gpu-cells"}
+
+
+def test_a_gpu_cell_with_its_recording_is_no_fault(lesson):
+    nb = form.parse(lesson.read_text())
+    run("%%gpu 01_work --timeout 5\n# one and one\n1 + 1")(nb)
+    form.write(lesson, nb)
+    assert broken_rules(lesson) == set()
 
 
 OTHERS = {  # broken otherwise than by a change to the notebook's content
@@ -326,7 +352,7 @@ def test_a_kernel_may_be_long(lesson):
 def test_fix_repairs_form_alone_and_once(lesson):
     nb = form.parse(lesson.read_text())
     run("x = {1:2}\nprint(x)", stream("{1: 2}\n"), RESULT, VIEW, picture())(nb)
-    run("%%gpu\nx = {1:2}", picture())(nb)
+    run("%%gpu 01_work\n1+1", picture())(nb)
     before = [cell.copy() for cell in nb.cells]
     nb.metadata = {"widgets": {"state": {}}, "jupytext": {}}
     nb.nbformat_minor = 4
@@ -339,7 +365,8 @@ def test_fix_repairs_form_alone_and_once(lesson):
     assert form.fix(lesson)
     assert broken_rules(lesson) == set()
     after = form.parse(lesson.read_text()).cells
-    assert [cell.source.replace("{1:2}", "{1: 2}") for cell in before] == [c.source for c in after]
+    spaced = [c.source.replace("{1:2}", "{1: 2}").replace("\n1+1", "\n1 + 1") for c in before]
+    assert spaced == [cell.source for cell in after]
     kept = [len(cell.get("outputs", [])) for cell in before]
     assert kept == [len(cell.get("outputs", [])) for cell in after]
     assert not form.fix(lesson)

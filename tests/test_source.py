@@ -29,19 +29,3 @@ def test_what_is_not_a_rung_is_refused(name):
 def test_a_missing_function_is_named():
     with pytest.raises(ValueError, match="no function 'kontract'"):
         source.show("loops", "kontract")
-
-
-def test_the_digest_sees_code_and_nothing_else(tmp_path):
-    def digest(text):
-        path = tmp_path / "module.py"
-        path.write_text(text)
-        return source.digest(path)
-
-    plain = digest("def f(a):\n    return a + 1\n")
-    assert (
-        digest('"""Why."""\n\ndef f(a):  # add\n    """Doc."""\n    return (a\n        + 1)\n')
-        == plain
-    )
-    assert digest("def f(a):\n    return a + 2\n") != plain
-    assert plain == "b600ca82e47b4680"  # on every Python: the machine that measures has another
-    assert digest("def f(a):\n    'only a docstring'\n") == digest("def f(a):\n    pass\n")

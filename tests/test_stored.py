@@ -3,7 +3,8 @@
 import json
 
 from scripts import readme
-from trimul import ladder, measure, rungs, source
+from trimul import digest, ladder, measure, rungs, source
+from trimul.gpu import cell, recording
 from trimul.problem import BENCHMARK_CASES, CORRECTNESS_CASES
 
 ROWS = measure.recorded_rows()
@@ -35,7 +36,7 @@ def test_rows_are_whole_and_plausible():
 def test_what_was_measured_is_the_code_as_it_is():
     measured = [(row["rung"], row["source_hash"]) for row in ROWS + PROFILES]
     measured += [(document["name"], document["source_hash"]) for document in CHECKS]
-    stale = {name for name, hash in measured if hash != source.digest(source.path_of(name))}
+    stale = {name for name, hash in measured if hash != digest.of_file(source.path_of(name))}
     assert not stale, f"{stale} changed since they were measured: run scripts/measure.sh again"
 
 
@@ -66,3 +67,8 @@ def test_every_rung_on_the_gpu_was_right_on_all_18_cases_at_full_size():
 def test_the_recorded_ladder_names_its_machine():
     text = ladder.recorded()
     assert text.startswith("NVIDIA H200, 2026-") and "einsum" in text
+
+
+def test_every_recording_belongs_to_a_cell():
+    cells = [c for path in (readme.ROOT / "notebooks").glob("*.ipynb") for c in cell.cells(path)]
+    assert cells and recording.orphans(cells) == []

@@ -1,8 +1,32 @@
-"""TriMul, from five nested loops to the fastest implementation known: the library of the course."""
+"""TriMul, from five nested loops to the fastest implementation known: the library of the course.
 
-from trimul.claims import claim, predict, reveal
-from trimul.exercises import attempt
-from trimul.source import diff, show
+In a notebook, importing it adds the ``%%gpu`` magic. The names below are looked up when they are
+used: a recording depends on the modules that its cell needs, and on no others.
+"""
+
+import sys
+from importlib import import_module
 
 __version__ = "0.1.0"
-__all__ = ["attempt", "claim", "diff", "predict", "reveal", "show"]
+
+_HOMES = {
+    "attempt": "trimul.exercises",
+    "claim": "trimul.claims",
+    "diff": "trimul.source",
+    "predict": "trimul.claims",
+    "reveal": "trimul.claims",
+    "show": "trimul.source",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()) is not None:
+    from trimul.gpu import magic
+
+    magic.register(_shell)

@@ -78,6 +78,12 @@ def _parser() -> argparse.ArgumentParser:
     profile.add_argument("--dim", type=int, default=128, help="channels of x (default 128)")
 
     command(_machine, "what do this machine's memory, arithmetic and launches do?")
+
+    record = commands.add_parser("record", help="run the lessons' %%gpu cells and keep the result")
+    record.set_defaults(command=_record)
+    record.add_argument("notebooks", nargs="*", help="default: all of notebooks/")
+    record.add_argument("--stale", action="store_true", help="those alone that `--check` names")
+    record.add_argument("--check", action="store_true", help="record nothing: is any stale?")
     return parser
 
 
@@ -160,6 +166,34 @@ def _machine(options) -> int:
     document = machine.examine(_device(options), progress=say)
     _deliver(options, document, partial(json.dumps, document, indent=1))
     return 0
+
+
+def _record(options) -> int:
+    """Without ``--check`` a GPU is needed: exit 2 where there is none, 1 if a cell failed."""
+    from trimul.gpu import cell, recording
+
+    everything = sorted((recording.ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    cells = [c for path in options.notebooks or everything for c in cell.cells(path)]
+    if options.check:
+        faults = recording.faults(cells)
+        if not options.notebooks:
+            faults += recording.orphans(cells)
+        for line in faults or [
+            f"{len(cells)} recordings are of the cells and the code as they are"
+        ]:
+            print(line)
+        return int(bool(faults))
+    if options.stale:
+        cells = [c for c in cells if recording.fault(c)]
+    options.device = "cuda"
+    _device(options)
+    return int(recording.record(cells, _run_here, say) > 0)
+
+
+def _run_here(cell) -> dict:
+    from trimul.gpu import local
+
+    return local.run(cell.source, cell.name, cell.timeout)
 
 
 if __name__ == "__main__":

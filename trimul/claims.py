@@ -19,19 +19,25 @@ class ClaimFailed(AssertionError):
 def claim(sentence: str, holds: bool, data=None) -> None:
     """Assert a sentence of the lesson and say on whose measurements it rests.
 
-    ``data`` is what it rests on: stored rows or documents with ``gpu``, ``date`` and ``run``, or
-    None for something computed or measured in this session. Raises ClaimFailed when it does not
-    hold, TypeError when ``holds`` is not a truth value, ValueError when ``data`` mixes two runs:
-    figures of two runs or machines do not compare.
+    ``data`` is what it rests on: stored rows or documents with ``gpu``, ``date`` and ``run``; what
+    a ``%%gpu`` cell handed over (``trimul.gpu.kept``), which is measured where there is a GPU and
+    replayed elsewhere; or None for something computed in this session. Raises ClaimFailed when it
+    does not hold, except that what was measured on another GPU than the lesson's is a finding, and
+    is printed. Raises TypeError when ``holds`` is not a truth value, ValueError when ``data`` mixes
+    two runs: figures of two runs or machines do not compare.
     """
     if getattr(holds, "dtype", None) is not None and getattr(holds, "ndim", None) == 0:
         holds = holds.item()
     if not isinstance(holds, bool):
         raise TypeError(f"a claim needs a truth value, such as ratio > 2, not {holds!r}")
     source = _provenance(data)
-    if not holds:
+    if holds:
+        print(f"claim holds: {sentence} [{source}]")
+    elif isinstance(data, dict) and data.get("live") and data["gpu"] != data["recorded_on"]:
+        recorded_on = data["recorded_on"] or "another GPU"
+        print(f"not so on this GPU: {sentence} [{source}; the lesson says it of {recorded_on}]")
+    else:
         raise ClaimFailed(f"no longer true: {sentence} [{source}]. This lesson needs rewriting.")
-    print(f"claim holds: {sentence} [{source}]")
 
 
 def _provenance(data) -> str:
@@ -44,7 +50,8 @@ def _provenance(data) -> str:
     if len(runs) > 1:
         raise ValueError(f"a claim compares rows of one run only, and these come from {len(runs)}")
     gpu, date, _ = runs.pop()
-    return f"stored data: {gpu}, {date}"
+    how = {True: "measured", False: "replayed", None: "stored data"}[rows[0].get("live")]
+    return f"{how}: {gpu}, {date}"
 
 
 def home() -> Path:

@@ -146,7 +146,7 @@ def _gpu(torch: dict) -> Finding:
     )
     if status or not out:
         words = f"nvidia-smi: {(err or out).splitlines()[0]}" if err or out else "none"
-        fix = "optional: a rented one will do (lesson 05, to come)"
+        fix = "optional: a rented one will do (lesson 05)"
         return Finding("GPU", "missing", words, recordings, fix)
     name, _, driver = out.splitlines()[0].partition(", ")
     found = f"{name}, driver {driver}"
@@ -235,7 +235,7 @@ def _modal() -> Finding:
         return Finding("Modal", "broken", f"{version}, {path.name}: {error}", means, fix)
     if any(isinstance(profile, dict) and profile.get("token_id") for profile in profiles):
         return Finding("Modal", "ok", f"{version}, token in {path}")
-    fix = "optional: `modal token new` (lesson 05, to come)"
+    fix = "optional: `modal token new` (lesson 05)"
     return Finding("Modal", "missing", f"{version}, no token", means, fix)
 
 
@@ -293,11 +293,11 @@ def meaning(findings: list[Finding]) -> str:
         f"{'run in its interpreter' if there['triton'] else 'show recordings'}."
     )
     if gpu.status == "limited":
-        sentences.append("Measuring on this GPU may fail; the stored GPU times show all the same.")
+        sentences.append("%%gpu cells may fail on this GPU: TRIMUL_GPU=recording shows recordings.")
     elif there["GPU"]:
-        sentences.append("`python -m trimul bench einsum` measures on this machine's GPU.")
+        sentences.append("%%gpu cells and `python -m trimul bench einsum` use this machine's GPU.")
     else:
-        sentences.append("GPU times in the lessons are stored ones, with the GPU's name and date.")
+        sentences.append("%%gpu cells show what they gave on a GPU, with its name and the date.")
     return " ".join(sentences)
 
 

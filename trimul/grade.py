@@ -35,7 +35,7 @@ from pathlib import Path
 
 import torch
 
-from trimul import observe, probes, rungs, source
+from trimul import digest, observe, probes, rungs, source
 from trimul.check import (
     VARIANTS,
     Comparison,
@@ -225,7 +225,7 @@ def check_rung(
     max_n = getattr(rungs.load(name), "MAX_N", None)
     on_gpu = _is_gpu(device)
     asked = probes.contest(on_gpu if full is None else full, max_n) + probes.corners(on_gpu, max_n)
-    report = Report(name, "check", device, source.digest(source.path_of(name)))
+    report = Report(name, "check", device, digest.of_file(source.path_of(name)))
     return _run(report, f"rung:{name}", asked, [], time_limit, progress)
 
 

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import platform
 import statistics
-import subprocess
-import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
-from trimul import check, rungs, source
+from trimul import check, digest, rungs, source
+from trimul.files import write_whole
+from trimul.gpu.provenance import FIELDS, provenance
 from trimul.problem import BENCHMARK_CASES, Case, make_data
 
 RESULTS = Path(__file__).parent.parent / "assets" / "results"
@@ -33,7 +30,7 @@ PROTOCOLS = ("call", "packed")
 ROW_FIELDS = (
     *("rung", "case", "protocol"),
     *("mean_us", "median_us", "p20_us", "p80_us", "runs", "max_error", "l2_flushed"),
-    *("gpu", "driver", "torch", "triton", "date", "run", "source_hash"),
+    *(*FIELDS, "source_hash"),
 )
 
 WARM_UP = 3
@@ -122,19 +119,6 @@ def summarise(samples: list[float]) -> dict:
     }
 
 
-def provenance(device: str = "cpu") -> dict:
-    """Where and when: gpu, driver, torch, triton, date (UTC), and a fresh id of this run."""
-    on_gpu = torch.device(device).type == "cuda"
-    return {
-        "gpu": torch.cuda.get_device_name(device) if on_gpu else "none",
-        "driver": _driver() if on_gpu else "none",
-        "torch": torch.__version__,
-        "triton": _triton_version(),
-        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "run": uuid.uuid4().hex[:12],
-    }
-
-
 def processor() -> str:
     """The name of this machine's CPU, as far as the system tells."""
     try:
@@ -142,22 +126,6 @@ def processor() -> str:
         return next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-def _driver() -> str:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
-    except (OSError, subprocess.CalledProcessError, IndexError):
-        return "unknown"
-
-
-def _triton_version() -> str:
-    try:
-        import triton
-    except ImportError:
-        return "none"
-    return triton.__version__
 
 
 def bench(
@@ -198,7 +166,7 @@ def bench(
                         "max_error": compared.max_error,
                         "l2_flushed": flush_l2,
                         **stamp,
-                        "source_hash": source.digest(source.path_of(name)),
+                        "source_hash": digest.of_file(source.path_of(name)),
                     }
                 )
                 progress(f"{name:14} {case!s:36} {protocol:7} {rows[-1]['mean_us']:10.0f} us")
@@ -240,7 +208,7 @@ def profile(name: str, case: Case, device: str = "cuda", calls: int = 5) -> dict
         "rung": name,
         "case": case.as_dict(),
         **provenance(device),
-        "source_hash": source.digest(source.path_of(name)),
+        "source_hash": digest.of_file(source.path_of(name)),
         "span_us": statistics.fmean(span for _, span in runs),
         "kernels": kernels,
     }
@@ -310,11 +278,7 @@ def save(document: dict | list, path: Path | str) -> Path:
     """Write a document as JSON, whole or not at all. Raises FileExistsError: nothing is lost."""
     path = Path(path)
     refuse_to_replace(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
-        whole = Path(folder) / path.name
-        whole.write_text(json.dumps(document, indent=1) + "\n")
-        os.replace(whole, path)
+    write_whole(path, json.dumps(document, indent=1) + "\n")
     return path
 
 

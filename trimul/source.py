@@ -1,4 +1,4 @@
-"""Read the rungs: show a source, diff two of them, and give each a digest that formatting keeps.
+"""Read the rungs: show a source, and diff two of them.
 
 Nothing here imports torch or a rung: sources are read as text.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 import difflib
-import hashlib
 from pathlib import Path
+
+from trimul.digest import documented
 
 RUNGS = Path(__file__).parent / "rungs"
 
@@ -59,37 +60,10 @@ def diff(before: str, after: str) -> Diff:
     return Diff("\n".join(difflib.unified_diff(old, new, before, after, n=3, lineterm="")))
 
 
-def digest(path: Path | str) -> str:
-    """Hash of a Python file's syntax tree without docstrings: comments and layout do not matter.
-
-    The same on every Python version: what is empty is left out, for each version adds new fields.
-    """
-    tree = ast.parse(Path(path).read_text())
-    for node in _documented(tree):
-        node.body = node.body[1:] or [ast.Pass()]
-    return hashlib.sha256(_written_out(tree).encode()).hexdigest()[:16]
-
-
-def _written_out(node) -> str:
-    if isinstance(node, list):
-        return f"[{', '.join(map(_written_out, node))}]"
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    filled = {name: value for name, value in ast.iter_fields(node) if value not in (None, [])}
-    parts = ", ".join(f"{name}={_written_out(value)}" for name, value in filled.items())
-    return f"{type(node).__name__}({parts})"
-
-
-def _documented(tree: ast.AST):
-    """The nodes of a tree that carry a docstring."""
-    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return [n for n in ast.walk(tree) if isinstance(n, owners) and ast.get_docstring(n) is not None]
-
-
 def _code_lines(path: Path) -> list[str]:
     text = path.read_text()
     dropped = set()
-    for node in _documented(ast.parse(text)):
+    for node in documented(ast.parse(text)):
         dropped.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     lines = text.splitlines()
     kept = [line for number, line in enumerate(lines, 1) if number not in dropped]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import io
 
+from trimul.gpu import mime
+
 
 def show(figure, alt: str) -> None:
     """Display a figure in a notebook, with the alternative text that a screen reader gets.
@@ -22,18 +24,6 @@ def show(figure, alt: str) -> None:
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=figure.dpi, metadata={"Software": None})
     pyplot.close(figure)
-    if not _in_notebook():
-        print(f"[figure: {alt}]")
-        return
-    from IPython.display import display
-
     image = base64.b64encode(png.getvalue()).decode()
-    display({"image/png": image, "text/plain": alt}, metadata={"image/png": {"alt": alt}}, raw=True)
-
-
-def _in_notebook() -> bool:
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return False
-    return get_ipython() is not None
+    text = alt if mime.shows_pictures() else f"[figure: {alt}]"
+    mime.publish({"image/png": image, "text/plain": text}, {"image/png": {"alt": alt}})
