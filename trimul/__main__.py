@@ -87,10 +87,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _device(options) -> str:
+def _has_gpu() -> bool:
     import torch
 
-    available = torch.cuda.is_available()
+    return torch.cuda.is_available()
+
+
+def _device(options) -> str:
+    available = _has_gpu()
     if options.device == "cuda" and not available:
         raise ValueError(
             "no GPU can be used here: leave --device out, or see python -m trimul doctor"
@@ -185,8 +189,11 @@ def _record(options) -> int:
         return int(bool(faults))
     if options.stale:
         cells = [c for c in cells if recording.fault(c)]
-    options.device = "cuda"
-    _device(options)
+    if not _has_gpu():
+        raise ValueError(
+            "no GPU can be used here, and recordings are made where there is one: "
+            "see python -m trimul doctor"
+        )
     return int(recording.record(cells, _run_here, say) > 0)
 
 

@@ -164,6 +164,12 @@ class Report:
             "printed": self.printed,
         }
 
+    @classmethod
+    def from_dict(cls, document: dict) -> Report:
+        """The report that ``as_dict`` gave."""
+        fields = {name: document[name] for name in cls.__dataclass_fields__}
+        return cls(**fields | {"findings": [Finding(**one) for one in document["findings"]]})
+
 
 def _row_text(row: dict) -> str:
     case = row["case"]

@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120.0
 TEXT_LIMIT = 100_000  # characters of text that one cell shows
 OUTPUTS_LIMIT = 200  # figures, tables and results that one cell shows
+SIZE_LIMIT = 20_000_000  # bytes of them all
+CHUNK = 1 << 16  # bytes, what a pipe holds
 GRACE_S = 2.0  # for an interrupted cell to say where it was
 
 
@@ -54,11 +56,11 @@ def run(
         folder, mark = Path(folder), secrets.token_hex(6)
         # one line above the program stands for the line of the magic: line numbers agree
         (folder / "cell.py").write_text(f"# %%gpu {name}\n{source}", encoding="utf-8")
-        process = _start(folder, mark)
-        try:
-            late = _follow(process, Marked(folder, mark, collected.add), timeout, tick)
-        finally:
-            _kill(process)
+        with _start(folder, mark) as process:
+            try:
+                late = _follow(process, Marked(folder, mark, collected.add), timeout, tick)
+            finally:
+                _kill(process)
         if late:
             collected.add(_time_limit(timeout, collected.take_error()))
         elif not collected.done:
@@ -70,7 +72,7 @@ def _start(folder: Path, mark: str) -> subprocess.Popen:
     env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     env |= {"PYTHONPATH": str(ROOT), "MPLBACKEND": "module://trimul.gpu.inline"}
     return subprocess.Popen(
-        [sys.executable, "-m", "trimul.gpu.runner", str(folder), mark],
+        [sys.executable, "-u", "-m", "trimul.gpu.runner", str(folder), mark],
         stdin=subprocess.PIPE,  # a lifeline: it closes when this process ends
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -84,12 +86,15 @@ def _follow(process, marked: Marked, timeout: float, tick) -> bool:
     pipe, start = process.stdout.fileno(), time.monotonic()
     deadline, late = start + timeout, False
     try:
-        while process.poll() is None and time.monotonic() < deadline:
+        while process.poll() is None:
             _read(pipe, marked, 0.05)
             tick(time.monotonic() - start, "running")
-            if not late and time.monotonic() >= deadline and process.poll() is None:
-                late, deadline = True, time.monotonic() + GRACE_S
-                process.send_signal(signal.SIGINT)
+            if time.monotonic() < deadline:
+                continue
+            if late:
+                break
+            late, deadline = True, time.monotonic() + GRACE_S
+            process.send_signal(signal.SIGINT)
     except KeyboardInterrupt:
         process.send_signal(signal.SIGINT)  # then the program shows where it was
         deadline = time.monotonic() + GRACE_S
@@ -97,20 +102,29 @@ def _follow(process, marked: Marked, timeout: float, tick) -> bool:
             _read(pipe, marked, 0.05)
         raise
     _kill(process)
-    while _read(pipe, marked, 0):  # a process that outlives it may keep the pipe open
+    stop = time.monotonic() + GRACE_S  # a process that outlives it may write on without end
+    while _read(pipe, marked, 0) and time.monotonic() < stop:
         pass
+    marked.feed(b"")
     return late
 
 
 def _read(pipe: int, marked: Marked, seconds: float) -> bool:
     """Whether something came within ``seconds``."""
-    if not select.select([pipe], [], [], seconds)[0]:
+    if not _ready(pipe, seconds):
         return False
-    data = os.read(pipe, 1 << 16)
+    data = more = os.read(pipe, CHUNK)
+    while more and not data.endswith(b"\n") and len(data) < CHUNK and _ready(pipe, 0.005):
+        more = os.read(pipe, CHUNK)  # of a line that comes in pieces
+        data += more
     marked.feed(data)
     if not data:
         time.sleep(seconds)  # the program closed the pipe, and may still run
     return bool(data)
+
+
+def _ready(pipe: int, seconds: float) -> bool:
+    return bool(select.select([pipe], [], [], seconds)[0])
 
 
 def _kill(process) -> None:
@@ -143,11 +157,16 @@ class Marked:
                 self.add({"output_type": "stream", "name": self.stream, "text": word})
 
     def _marked(self, word: str) -> None:
-        if word.isdecimal():
-            with contextlib.suppress(OSError, ValueError):  # no output that can be read
-                self.add(json.loads((self.folder / f"{word}.json").read_text()))
-        else:
+        if not word.isdecimal():
             self.stream = word
+            return
+        path = self.folder / f"{word}.json"
+        try:
+            output = json.loads(path.read_text())
+            path.unlink()
+        except (OSError, ValueError):
+            return  # no output that can be read
+        self.add(output)
 
 
 class Collector:
@@ -157,7 +176,7 @@ class Collector:
         self.on_output = on_output
         self.outputs, self.kept, self.files, self.undefined = [], None, {}, ""
         self.stamp = dict.fromkeys(FIELDS, "none")
-        self.characters, self.shown, self.dropped = 0, 0, 0
+        self.characters, self.shown, self.size, self.dropped = 0, 0, 0, 0
         self.done, self.started, self.ended = False, time.monotonic(), None
 
     def add(self, output: dict) -> None:
@@ -189,9 +208,12 @@ class Collector:
 
     def _rich(self, output):
         self.shown += 1
-        if self.shown <= OUTPUTS_LIMIT:
-            self.outputs.append(output)
-            self.on_output(output)
+        self.size += 0 if self.dropped else len(json.dumps(output))
+        if self.shown > OUTPUTS_LIMIT or self.size > SIZE_LIMIT:
+            self.dropped += 1
+            return
+        self.outputs.append(output)
+        self.on_output(output)
 
     def _error(self, output):
         self._say_what_is_missing()
@@ -210,9 +232,9 @@ class Collector:
         words = []
         if self.characters > TEXT_LIMIT:
             words.append(f"{(self.characters - TEXT_LIMIT) / 1e6:.1f} MB more text")
-        if self.shown > OUTPUTS_LIMIT:
-            words.append(f"{self.shown - OUTPUTS_LIMIT} more outputs")
-        self.characters, self.shown = min(self.characters, TEXT_LIMIT), 0
+        if self.dropped:
+            words.append(f"{self.dropped} more outputs")
+        self.characters, self.dropped = min(self.characters, TEXT_LIMIT), 0
         if words:
             text = f"\n[{' and '.join(words)} than a cell shows]\n"
             note = {"output_type": "stream", "name": "stdout", "text": text}

@@ -185,6 +185,6 @@ def _hint_after(result) -> None:
     if isinstance(error, NameError) and error.name in _defined:
         print(
             f"`{error.name}` was defined in the %%gpu cell {_defined[error.name]}, a program of "
-            f"its own. To use it here, write keep({error.name}=…) there (from trimul.gpu import "
-            "keep), and kept(name of the cell) here."
+            "its own. Import or define it here too; or, if it is data, hand it over with "
+            f"keep({error.name}=…) there and kept(name of the cell) here, both from trimul.gpu."
         )

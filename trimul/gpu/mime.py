@@ -68,11 +68,11 @@ def bundle(value) -> tuple[dict, dict]:
     data, metadata = {}, {}
     if isinstance(value, type):
         return {"text/plain": repr(value)}, {}
-    if (method := getattr(value, "_repr_mimebundle_", None)) is not None:
-        found = method()
+    if (method := _method(value, "_repr_mimebundle_")) is not None:
+        found = method(include=None, exclude=None)
         data, metadata = found if isinstance(found, tuple) else (found or {}, {})
     for name, kind in _REPRS.items():
-        if kind not in data and (method := getattr(value, name, None)) is not None:
+        if kind not in data and (method := _method(value, name)) is not None:
             found = method()
             found, about = found if isinstance(found, tuple) else (found, {})
             if found is not None:
@@ -82,6 +82,14 @@ def bundle(value) -> tuple[dict, dict]:
         data = {**data, "image/png": _png(value)}
     text = data.get("text/plain") or _text(value)
     return {kind: _as_json(found) for kind, found in {**data, "text/plain": text}.items()}, metadata
+
+
+def _method(value, name: str):
+    """A method of the value, or None; also where the value claims to have whatever it is asked."""
+    if getattr(value, "_no_object_has_this_", None) is not None:
+        return None
+    method = getattr(value, name, None)
+    return method if callable(method) else None
 
 
 def _is_figure(value) -> bool:
@@ -96,7 +104,7 @@ def _png(figure) -> bytes:
 
 
 def _text(value) -> str:
-    plain = type(value) in (dict, list, tuple, set, frozenset)
+    plain = type(value) in (dict, list, tuple, set, frozenset) and len(value) <= 1000
     return pprint.pformat(value, sort_dicts=False) if plain else repr(value)
 
 

@@ -53,10 +53,13 @@ def load(name: str) -> dict:
         right = right and all(o["output_type"] in OUTPUTS for o in recording["outputs"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         right = False
-    if not right:
+    wrong = "" if right else "is damaged or was edited"
+    if right and recording["name"] != name:
+        wrong = f"is of another cell, {recording['name']}"
+    if wrong:
         raise RecordingError(
-            f"assets/recordings/{path.name} is damaged or was edited: restore it from the "
-            "repository, or record the cell again"
+            f"assets/recordings/{path.name} {wrong}: restore it from the repository, or record "
+            "the cell again"
         )
     return recording
 
@@ -123,8 +126,8 @@ def fault(cell: Cell) -> str:
         recording = load(cell.name)
     except RecordingError as error:
         return str(error)
-    if (recording["name"], recording["notebook"]) != (cell.name, cell.notebook):
-        return f"{path_of(cell.name).name} is of {recording['name']} in {recording['notebook']}"
+    if recording["notebook"] != cell.notebook:
+        return f"{path_of(cell.name).name} is of a cell in {recording['notebook']}"
     if recording["gpu"] == "none":
         return f"{path_of(cell.name).name} was made without a GPU"
     changed = ["the cell"] * (recording["cell"] != cell.digest) + moved(recording)
@@ -152,7 +155,7 @@ def orphans(cells: Iterable[Cell]) -> list[str]:
 def _now(file: str) -> str:
     try:
         return digest.of_file(ROOT / file)
-    except (OSError, SyntaxError):
+    except (OSError, SyntaxError, ValueError):
         return "gone"
 
 

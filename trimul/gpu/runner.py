@@ -14,6 +14,7 @@ No IPython is needed: the machines that record have none.
 from __future__ import annotations
 
 import ast
+import atexit
 import builtins
 import contextlib
 import ctypes
@@ -58,17 +59,26 @@ class Wire:
             words += f"{OUTPUT_LIMIT / 1e6:.0f} MB; make the figure or the table smaller]\n"
             text = json.dumps({"output_type": "stream", "name": "stdout", "text": words})
         number = next(self.count)
+        if not self.folder.exists():  # the program has deleted it
+            self.folder.mkdir()
         (self.folder / f"{number}.json").write_text(text)
         flush()
         self.say(str(number))
 
-    def say(self, word: str) -> None:
-        os.write(self.pipe, f"\x1e{self.mark}:{word}\n".encode())
+    def say(self, word: str, text: str = "", then: str = "") -> None:
+        """A mark, and text up to another one, in one write: no thread comes between."""
+        words = f"{self._mark(word)}{text}{self._mark(then)}"
+        os.write(self.pipe, words.encode("utf-8", "backslashreplace"))
+
+    def _mark(self, word: str) -> str:
+        return f"\x1e{self.mark}:{word}\n" if word else ""
 
     def show(self, data: dict, metadata: dict) -> None:
         self.send("display_data", data=data, metadata=metadata)
 
     def keep(self, values: dict) -> None:
+        if len(json.dumps(values)) > OUTPUT_LIMIT // 2:
+            raise ValueError(f"keep(…) takes at most {OUTPUT_LIMIT / 2e6:.0f} MB: keep less of it")
         self.send("keep", values=values)
 
     def result(self, value) -> None:
@@ -89,9 +99,7 @@ class Errors(io.TextIOBase):
     def write(self, text: str) -> int:
         if text:
             flush(sys.stdout)
-            self.wire.say("stderr")
-            os.write(self.wire.pipe, text.encode("utf-8", "backslashreplace"))
-            self.wire.say("stdout")
+            self.wire.say("stderr", text, then="stdout")
         return len(text)
 
     def writable(self):
@@ -150,7 +158,7 @@ class Files:
         """Path relative to the project's root -> digest."""
         modules = [sys.modules[name] for name in set(sys.modules) - self.before]
         sources = [getattr(module, "__file__", None) for module in modules]
-        paths = {Path(name) for name in (*self.opened, *filter(None, sources))}
+        paths = {Path(name) for name in (*self.opened, *sources) if isinstance(name, str)}
         kept = sorted(path for path in paths if self._counts(path))
         return {path.relative_to(ROOT).as_posix(): digest.of_file(path) for path in kept}
 
@@ -171,16 +179,17 @@ def _writes(mode, flags) -> bool:
 
 def execute(path: Path, wire: Wire) -> None:
     """Run the program at ``path`` as ``__main__`` and show the value of its last line."""
-    text = path.read_text()
+    text = path.read_text("utf-8")
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=str(path), __builtins__=builtins, display=mime.display)
     sys.modules["__main__"] = main  # pickle and multiprocessing look there
     tree = ast.parse(text, str(path))
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, str(path), "exec"), main.__dict__)
+    exec(compile(tree, str(path), "exec", dont_inherit=True), main.__dict__)
     if last is not None:
-        value = eval(compile(ast.Expression(last.value), str(path), "eval"), main.__dict__)
-        if not text.rstrip().endswith(";"):
+        expression = compile(ast.Expression(last.value), str(path), "eval", dont_inherit=True)
+        value = eval(expression, main.__dict__)
+        if not _ends_with_semicolon(text, last):
             wire.result(value)
     if "matplotlib.pyplot" in sys.modules:
         from trimul.gpu import inline
@@ -188,17 +197,24 @@ def execute(path: Path, wire: Wire) -> None:
         inline.show()
 
 
+def _ends_with_semicolon(text: str, last: ast.Expr) -> bool:
+    line = text.split("\n")[last.end_lineno - 1].encode()
+    return line[last.end_col_offset :].lstrip().startswith(b";")
+
+
 def send_error(error: BaseException, path: Path, wire: Wire) -> None:
     """The program's error with the program's own frames: none of this file's."""
     try:
-        words = error.msg if isinstance(error, SyntaxError) else str(error)
-        lines = traceback_of(error, path)
+        words = f"{error.msg}" if isinstance(error, SyntaxError) else str(error)
     except BaseException as another:  # an exception whose __str__ raises
         words = f"its message cannot be shown ({type(another).__name__})"
-        lines = [f"{type(error).__name__}: {words}"]
-    missing = error.name if isinstance(error, NameError) else None
+    missing = error.name if type(error) is NameError else None
     wire.send(
-        "error", ename=type(error).__name__, evalue=words, traceback=lines, undefined=missing or ""
+        "error",
+        ename=type(error).__name__,
+        evalue=words,
+        traceback=traceback_of(error, path),
+        undefined=missing or "",
     )
 
 
@@ -207,7 +223,7 @@ def traceback_of(error: BaseException, path: Path) -> list[str]:
     told = traceback.TracebackException.from_exception(error)
     _trim(told, str(path))
     text = "".join(told.format())
-    places = sorted({ROOT.as_posix(), *sys.path}, key=len, reverse=True)
+    places = sorted({ROOT.as_posix(), *map(str, sys.path)}, key=len, reverse=True)
     text = text.replace(str(path), CELL)
     for place in filter(None, places):
         text = text.replace(f'File "{place}/', 'File "')
@@ -216,11 +232,16 @@ def traceback_of(error: BaseException, path: Path) -> list[str]:
 
 def _trim(told: traceback.TracebackException, path: str) -> None:
     frames = [frame.filename for frame in told.stack]
-    start = frames.index(path) if path in frames else len(frames)
-    del told.stack[:start]
+    if __file__ in frames:  # the others, of chained errors, begin where they were caught
+        del told.stack[: frames.index(path) if path in frames else len(frames)]
     for other in (told.__cause__, told.__context__):
         if other is not None:
             _trim(other, path)
+
+
+def no_input(prompt="") -> str:
+    """In place of Python's ``input``, which nobody could answer."""
+    raise EOFError("a %%gpu cell cannot ask for input: write the value into the cell")
 
 
 def stamp() -> dict:
@@ -232,30 +253,41 @@ def stamp() -> dict:
     return provenance("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def clean_up() -> None:
+    """Run the program's exit handlers, which delete temporary files and the like, for a second."""
+    handlers = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
+    handlers.start()
+    handlers.join(1)
+
+
 def main(folder: Path, mark: str) -> None:
     wire = Wire(folder, mark)
     watch_lifeline()
+    with contextlib.suppress(OSError):  # if memory runs out, it is not the notebook that ends
+        Path("/proc/self/oom_score_adj").write_text("1000")
     os.dup2(1, 2)
     faulthandler.enable((folder / "crash").open("w"), all_threads=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     print_c_lines_at_once()
-    sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.stderr = Errors(wire)
-    sys.argv = [""]
+    sys.argv, builtins.input = [""], no_input
     mime.publish_to(wire.show)
     handover.keep_with(wire.keep)
-    path = folder / "cell.py"
+    path, files, status = folder / "cell.py", None, 1
     try:
-        wire.send("start", **stamp())
-        files = Files()
-        execute(path, wire)
-    except BaseException as error:
-        send_error(error, path, wire)
-    if os.getpid() != wire.owner:
-        os._exit(0)  # the end of a fork is not the end of the program
-    with contextlib.suppress(KeyboardInterrupt):
-        wire.send("done", files=files.digests() if "files" in locals() else {})
-    os._exit(0)  # no thread or exit handler of the program keeps this process
+        try:
+            wire.send("start", **stamp())
+            files = Files()
+            execute(path, wire)
+        except BaseException as error:
+            send_error(error, path, wire)
+        wire.send("done", files=files.digests() if files else {})
+        status = 0
+        if os.getpid() == wire.owner:
+            clean_up()
+    finally:
+        os._exit(status)  # no thread or fork of the program keeps this process
 
 
 if __name__ == "__main__":
