@@ -20,6 +20,7 @@ from trimul.gpu import local
 def folder(tmp_path, monkeypatch):
     """Where the cells run: with a stand-in for torch, and without IPython."""
     monkeypatch.chdir(stand_in.put(tmp_path))
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     return tmp_path
 
 
@@ -73,8 +74,8 @@ def test_all_that_a_cell_shows_arrives_in_its_order():
         C = ctypes.CDLL(None)
         print("print", end=" ")
         os.system("echo system")
-        C.printf(b"printf\\n")
         print("error", file=sys.stderr)
+        C.printf(b"printf\\n")
         subprocess.run(["echo", "process"])
         print("no newline", end="")
         display({"a": 1})
@@ -92,9 +93,9 @@ def test_all_that_a_cell_shows_arrives_in_its_order():
     blank = "<Figure size 640x480 with 0 Axes>"
     chart = "<Figure size 640x480 with 1 Axes>"
     assert shown == [
-        "print system\nprintf\n",
+        "print system\n",
         "error\n",
-        "process\nno newline",
+        "printf\nprocess\nno newline",
         {"text/plain": "{'a': 1}", "image/png": False},
         "no newline in C",
         {"text/plain": chart, "image/png": True},
@@ -107,6 +108,20 @@ def test_all_that_a_cell_shows_arrives_in_its_order():
     assert [o["name"] for o in found if o["output_type"] == "stream"].index("stderr") == 1
     assert found[7]["metadata"] == {"image/png": {"alt": "an empty chart"}}
     assert [o["output_type"] for o in found if "data" in o].index("execute_result") == 3
+
+
+def test_what_a_stream_of_the_cells_own_holds_back_keeps_its_place():
+    found = outputs("""
+        import sys
+        sys.stdout = open(1, "w", closefd=False)
+        print("held")
+        sys.stderr.write("error")
+        print("back")
+        display(1)
+        print("end")
+    """)
+    texts = [o.get("text") or o["data"]["text/plain"] for o in found]
+    assert texts == ["held\n", "error", "back\n", "1", "end\n"]
 
 
 @pytest.mark.parametrize(
@@ -380,7 +395,10 @@ ATTACKS = {
         "ProcessDied: the cell's process crashed: it touched memory that is not its own "
         "(segmentation fault); the notebook is unharmed",
     ),
-    "aborts": ("import os\nos.abort()", "ProcessDied: the cell's process ended by itself, with sig"),
+    "aborts": (
+        "import os\nos.abort()",
+        "ProcessDied: the cell's process ended by itself, with sig",
+    ),
     "exits with 0": ("import os\nos._exit(0)", "ended by itself, with exit status 0;"),
     "exits with 3": ("import os\nos._exit(3)", "ended by itself, with exit status 3;"),
     "kills itself": (
@@ -402,7 +420,8 @@ ATTACKS = {
     ),
     "recurses without end": ("def f(): f()\nf()", "RecursionError: maximum recursion depth"),
     "recurses 10,000 deep": (
-        "import sys\nsys.setrecursionlimit(20_000)\ndef f(n): return n and f(n - 1)\nprint(f(9999))",
+        "import sys\nsys.setrecursionlimit(20_000)\ndef f(n): return n and f(n - 1)\n"
+        "print(f(9999))",
         "0\n",
     ),
     "takes more memory than it may": (
@@ -422,13 +441,18 @@ ATTACKS = {
         "time.sleep(0.2)",
         "MB more text than a cell shows]\n",
     ),
+    "leaves a daemon that is silent": (
+        "import subprocess\nsubprocess.Popen(['sleep', '7'], start_new_session=True)\n"
+        "print('\\x1e1', end='')",
+        "\x1e1",
+    ),
     "plants a module without a file": (
         "import sys\nsys.modules['odd'] = type('M', (), {'__file__': 3})()\nprint(1)",
         "1\n",
     ),
     "makes too large a figure": (
-        "import matplotlib.pyplot as plt\nplt.figure(figsize=(100_000, 1))\nplt.show()",
-        "ValueError: Image size of 10000000x100 pixels is too large.",
+        "import matplotlib.pyplot as plt\nplt.figure(figsize=(1e6, 1))\nplt.show()",
+        "ValueError: Image size of 100000000x100 pixels is too large.",
     ),
     "keeps more than it may": (
         "from trimul.gpu import keep\nkeep(x='x' * 5_000_000)",
@@ -442,15 +466,33 @@ def test_the_notebook_survives_a_cell_that(does):
     source, said = ATTACKS[does]
     start = time.monotonic()
     found = outputs(source)
-    last = found[-1]
+    *others, last = found
+    assert all(output["output_type"] != "error" for output in others)
     words = last["text"] if "text" in last else f"{last['ename']}: {last['evalue']}"
     assert words.endswith(said) if "text" in last else said in words, found
     assert time.monotonic() - start < 6
 
 
+def test_a_daemon_that_always_has_more_to_say_is_not_heard_out(monkeypatch):
+    monkeypatch.setattr(local, "_ready", lambda *_: True)
+    monkeypatch.setattr(local, "GRACE_S", 0.2)
+    source, said = ATTACKS["leaves a daemon that writes on"]
+    start = time.monotonic()
+    assert text(source).endswith(said)
+    assert time.monotonic() - start < 4
+
+
 def test_a_crash_says_on_which_line_it_was():
     found = error("import ctypes\n\nprint('begin')\nctypes.string_at(0)")
     assert '  File "%%gpu cell", line 5 in <module>' in found["traceback"]
+
+
+def test_a_cell_that_never_ends_its_line_is_stopped_in_time():
+    start = time.monotonic()
+    source = "import time\nwhile True:\n    print('.', end='')\n    time.sleep(0.001)"
+    dots, limit = outputs(source, 0.8)
+    assert set(dots["text"]) == {"."} and limit["ename"] == "TimeLimit"
+    assert time.monotonic() - start < 0.8 + local.GRACE_S
 
 
 def test_what_is_not_shown_of_100_megabytes_is_said_and_never_held():
@@ -517,9 +559,7 @@ def test_a_cell_that_never_ends_is_stopped_and_says_where_it_was():
 def test_a_cell_that_ignores_the_interrupt_is_killed(stubborn, monkeypatch):
     monkeypatch.setattr(local, "GRACE_S", 0.3)
     found = error(f"import os, signal, time\n{stubborn}\nwhile True: time.sleep(1)", 0.6)
-    assert found["ename"] == "TimeLimit" and found["traceback"] == [
-        f"TimeLimit: {found['evalue']}"
-    ]
+    assert found["ename"] == "TimeLimit" and found["traceback"] == [f"TimeLimit: {found['evalue']}"]
 
 
 def test_a_cell_that_deletes_its_folder_or_leaves_it_goes_on():

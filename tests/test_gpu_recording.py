@@ -1,5 +1,6 @@
 """Recordings: made whole or not at all, stale when what they rest on changed; ``record``."""
 
+import compileall
 import json
 import shutil
 import subprocess
@@ -25,19 +26,36 @@ PLAIN = "%%gpu 99_plain\nprint('plain')"
 FAILS = "%%gpu 99_fails\nprint('shown')\n1 / 0"
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    """A copy of the project where the GPU is a stand-in, with a notebook of two cells."""
-    package = tmp_path / "trimul"
+def work_in(project, patch):
+    """From now on ``project`` is the project, and there is a GPU."""
+    patch.chdir(project)
+    for module in (local, recording):
+        patch.setattr(module, "ROOT", project)
+    patch.setattr(recording, "FOLDER", project / "recordings")
+    patch.setattr(command, "_has_gpu", lambda: True)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A copy of the project where the GPU is a stand-in, with the recordings of two cells."""
+    project = tmp_path_factory.mktemp("original")
+    package = project / "trimul"
     shutil.copytree(recording.ROOT / "trimul", package, ignore=shutil.ignore_patterns("__pyc*"))
     (package / "kernel.cu").write_text("// one\n")
-    stand_in.put(tmp_path, "NVIDIA Stand-in")
-    monkeypatch.chdir(tmp_path)
-    for module in (local, recording):
-        monkeypatch.setattr(module, "ROOT", tmp_path)
-    monkeypatch.setattr(recording, "FOLDER", tmp_path / "recordings")
-    monkeypatch.setattr(command, "_has_gpu", lambda: True)
-    notebook(tmp_path, USES, PLAIN)
+    compileall.compile_dir(package, quiet=1)  # then Python opens no source to import one
+    stand_in.put(project, "NVIDIA Stand-in")
+    notebook(project, USES, PLAIN)
+    with pytest.MonkeyPatch.context() as patch:
+        work_in(project, patch)
+        assert command.main(["record", "99_test.ipynb"]) == 0
+    return project
+
+
+@pytest.fixture
+def recorded(original, tmp_path, monkeypatch):
+    """The project, to be changed."""
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
+    work_in(tmp_path, monkeypatch)
     return tmp_path
 
 
@@ -50,13 +68,6 @@ def notebook(folder, *sources, name="99_test.ipynb"):
 
 def check(*more):
     return command.main(["record", "--check", "99_test.ipynb", *more])
-
-
-@pytest.fixture
-def recorded(project):
-    """The project once its two cells are recorded."""
-    assert command.main(["record", "99_test.ipynb"]) == 0
-    return project
 
 
 def stored(name):
@@ -146,8 +157,8 @@ def test_the_real_command_without_a_gpu_exits_2():
     assert done.returncode == 2 and "no GPU can be used here" in done.stderr
 
 
-def test_what_is_no_notebook_is_named(project, capsys):
-    (project / "bad.ipynb").write_text("{")
+def test_what_is_no_notebook_is_named(recorded, capsys):
+    (recorded / "bad.ipynb").write_text("{")
     assert command.main(["record", "--check", "bad.ipynb"]) == 2
     assert "bad.ipynb cannot be read as a notebook" in capsys.readouterr().err
 
@@ -325,7 +336,9 @@ def test_the_back_end_that_a_cell_gets(monkeypatch, setting, on, there, chosen):
 
 def test_a_setting_that_there_is_not_is_refused(monkeypatch):
     monkeypatch.setenv("TRIMUL_GPU", "cloud")
-    with pytest.raises(ValueError, match="TRIMUL_GPU is 'cloud': it may be auto, local, modal, rec"):
+    with pytest.raises(
+        ValueError, match="TRIMUL_GPU is 'cloud': it may be auto, local, modal, rec"
+    ):
         backends.choose(cell.parse("99_x", ""))
 
 

@@ -140,14 +140,7 @@ def test_the_ladder_as_a_reader_runs_it(serve, tmp_path):
     assert {row["gpu"] for row in document["rows"]} == {"none"}
     assert len({row["run"] for row in document["rows"]}) == 7
     assert {row["rung"] for row in document["rows"]} == set(rungs.at_full_size())
-    assert_nothing_but_sources_is_uploaded(fake)
     assert_the_definitions_are_as_meant(fake)
-
-
-def assert_nothing_but_sources_is_uploaded(fake):
-    (files,) = {tuple(sorted(fake.uploaded(f))) for f in fake.functions.values()}
-    here = {p.relative_to(ROOT).as_posix() for p in (ROOT / "trimul").rglob("*.py")}
-    assert set(files) == {f"/root/{path}" for path in (*here, "modal_app.py")}
 
 
 def assert_the_definitions_are_as_meant(fake):
@@ -185,6 +178,21 @@ def dies(names, cases, device):
     return os._exit(1) if cases[0].n == 14 else bench(names, cases, device)
 measure.bench = dies
 """
+
+
+def test_sources_are_uploaded_and_nothing_else(serve, command, checkout):
+    sources = {p.relative_to(ROOT).as_posix() for p in (ROOT / "trimul").rglob("*.py")}
+    for name in ("rungs/x.cu", "rungs/y.cuh", "cuda/z.h"):
+        (checkout / "trimul" / name).parent.mkdir(exist_ok=True)
+        (checkout / "trimul" / name).write_text("")
+        sources.add(f"trimul/{name}")
+    for name in (".env", "token.toml", "x.ipynb", "x.json", "__pycache__/x.cpython-311.pyc"):
+        (checkout / "trimul" / name).parent.mkdir(exist_ok=True)
+        (checkout / "trimul" / name).write_text("secret")
+    with serve() as fake:
+        command(fake, "--rung", "none of them", entry="::app.check", checkout=checkout)
+    for function in fake.functions.values():
+        assert set(fake.uploaded(function)) == {f"/root/{p}" for p in (*sources, "modal_app.py")}
 
 
 def test_rows_of_two_gpus_are_kept_and_not_compared(serve, command, tmp_path):
@@ -372,7 +380,8 @@ def test_a_call_fails(serve, command, tmp_path, options, words):
 
 def test_one_call_of_seven_fails_and_the_others_are_kept(serve, command, tmp_path):
     kept = tmp_path / "ladder.json"
-    with serve(before=QUICK_ROWS + ONE_DIES) as fake:
+    before = QUICK_ROWS.replace("NVIDIA H200", "NVIDIA H100 80GB HBM3") + ONE_DIES
+    with serve(before=before) as fake:
         status, out = command(fake, "--out", str(kept))
     assert status == 1 and "modal_app: N=512 B=1 D=128 normal: the container died" in out
     assert (out.count(": done"), out.count(": failed")) == (6, 1)
@@ -417,6 +426,12 @@ def test_who_leaves_the_loopback_range_is_refused(forks, tmp_path):
     ):
         process = forks.start(code, env=os.environ, out=tmp_path / str(n))
         assert process.wait(10) == 1 and REFUSED in process.output
+
+
+def test_a_failure_comes_back_as_data_for_modal_would_repeat_what_is_raised(monkeypatch):
+    monkeypatch.setattr("trimul.measure.bench", lambda *a: 1 / 0)
+    result = modal_app.bench_case.local(0)
+    assert set(result) == {"failed", "seconds"} and "raised ZeroDivisionError" in result["failed"]
 
 
 def test_a_function_runs_here_without_an_account():

@@ -134,7 +134,7 @@ def test_a_notebook_shows_the_sentence_alone():
 
 def test_the_ledger_counts_today_and_each_call_once():
     assert rented.spent_today() == 0
-    spend(5.0, day="2026-01-01")
+    spend(5.0, day="2026-01-01", call="old")
     spend(0.5), spend(0.2)  # the same call: agreed on, then settled
     spend(0.1, call="b")
     with rented._ledger().open("a") as file:
@@ -143,7 +143,7 @@ def test_the_ledger_counts_today_and_each_call_once():
 
 
 def test_a_cell_that_could_cost_more_than_is_left_is_not_sent(monkeypatch):
-    monkeypatch.setattr(rented, "_opened", lambda session: pytest.fail("it was sent"))
+    monkeypatch.setattr(rented, "_opened", lambda *a: pytest.fail("it was sent"))
     rent(dollars=1, on=TODAY)
     spend(1 - WORST + 0.01)
     with pytest.raises(RentFailed, match=r"can cost \$0.34, and of today's \$1.00 there is \$0.33"):
@@ -152,7 +152,7 @@ def test_a_cell_that_could_cost_more_than_is_left_is_not_sent(monkeypatch):
 
 
 def test_a_call_that_never_came_back_counts_in_full(monkeypatch):
-    def dies(session):
+    def dies(session, tick):
         assert rented.spent_today() == pytest.approx(WORST)  # were the process to end here
         raise ValueError("as far as that")
 
@@ -235,31 +235,57 @@ def test_a_cell_gives_there_what_it_gives_here(forks, tmp_path):
 SEVERAL = f"""
 from trimul.gpu import rented
 rented.rent(dollars=2, on={TODAY!r})
+sources = iter("aaab")
+rented._sources = lambda: next(sources)
 for gpu, timeout in (("", 120), ("l4", 120), ("", 200), ("H100!", 5)):
     print(rented.run("1", "05_x", timeout, gpu)["timeout"])
 """
 
 
-def test_cells_share_one_app_and_ask_for_another_gpu_or_more_time(forks, tmp_path):
+def test_cells_share_one_app_until_an_edit_and_ask_for_another_gpu_or_more_time(forks, tmp_path):
     before = "module.run_cell.local = lambda s, n, t: {'torch': '2.13.0+cu130', 'timeout': t}"
     with fake_modal.serve(forks, before=before) as fake:
         process = run(forks, fake, SEVERAL, tmp_path)
         assert process.wait(20) == 0, process.output
     assert process.output.splitlines()[1:] == ["120", "120", "200", "5"]
-    assert fake.requests["AppCreate"] == len(fake.ended_apps) == 1
+    assert fake.requests["AppCreate"] == len(fake.ended_apps) == 2
     asked = [options for _, options in fake.options.values()]
     assert [o.resources.gpu_config.gpu_type for o in asked] == ["L4", ""]
     assert [o.timeout_secs for o in asked] == [0, 230]
     assert [entry["gpu"] for entry in ledger(tmp_path)[1::2]] == ["H100!", "L4", "H100!", "H100!"]
 
 
+def test_an_edit_is_seen(monkeypatch, tmp_path):
+    monkeypatch.setattr(rented, "ROOT", tmp_path)
+    (tmp_path / "trimul" / "__pycache__").mkdir(parents=True)
+    app, kernel = tmp_path / "modal_app.py", tmp_path / "trimul" / "x.cu"
+    seen = set()
+    for change in (app.touch, kernel.touch, lambda: os.utime(kernel, ns=(0, 5)), kernel.unlink):
+        change()
+        seen.add(rented._sources())
+    assert len(seen) == 3  # the last is as the first
+    (tmp_path / "trimul" / "__pycache__" / "x.pyc").touch()
+    assert rented._sources() in seen
+
+
+def test_an_app_that_was_broken_by_an_edit_is_named(monkeypatch, tmp_path):
+    (tmp_path / "modal_app.py").write_text("app = 1 / 0")
+    monkeypatch.setattr(rented, "ROOT", tmp_path)
+    monkeypatch.delitem(sys.modules, "modal_app", raising=False)
+    rent(dollars=1, on=TODAY)
+    with pytest.raises(RentFailed, match="modal_app.py cannot be loaded: ZeroDivisionError"):
+        rented.run("1")
+    assert rented.spent_today() == 0
+
+
 FAILS = f"""
 from trimul.gpu import rented
 rented.rent(dollars=2, on={TODAY!r})
-try:
-    rented.run("1", "05_x")
-except rented.RentFailed as error:
-    print("SAID", error)
+for _ in range(2):
+    try:
+        rented.run("1", "05_x")
+    except rented.RentFailed as error:
+        print("SAID", error)
 """
 
 
@@ -280,13 +306,16 @@ def test_a_failure_is_one_sentence_and_is_paid_for(forks, tmp_path, options, wor
     with fake_modal.serve(forks, **options) as fake:
         process = run(forks, fake, FAILS, tmp_path)
         assert process.wait(20) == 0, process.output
-        assert len(fake.ended_apps) == 1  # given back at the end of the session
-    assert f"SAID {words}" in process.output
-    assert len(ledger(tmp_path)) == 2 and ledger(tmp_path)[1]["dollars"] > 0.02
+        # started afresh after a call that failed, and given back at the end of the session
+        assert len(fake.ended_apps) == fake.requests["AppCreate"] == 2 - ("torch" in words)
+    assert process.output.count(f"SAID {words}") == 2
+    assert len(ledger(tmp_path)) == 4 and ledger(tmp_path)[1]["dollars"] > 0.02
 
 
 def test_an_interrupt_ends_the_container_and_is_paid_for(forks, tmp_path):
-    code = FAILS.replace("rented.RentFailed as error", "KeyboardInterrupt as error")
+    code = FAILS.replace("rented.RentFailed as error", "KeyboardInterrupt as error").replace(
+        "2)", "1)"
+    )
     with fake_modal.serve(forks, before="import time; time.sleep(60)") as fake:
         process = run(forks, fake, code, tmp_path)
         while not any(fake.containers.values()):

@@ -17,7 +17,7 @@ _HERE, _AWAY, _STORED = COLOURS["left"], COLOURS["right"], COLOURS["mask"]
 def back_ends():
     """A cell's three ways to its outputs, two of them through one runner."""
     with house_style():
-        figure, axes = canvas(8, 3.9, x=(0, 80), y=(0, 39))
+        figure, axes = canvas(8, 3.9, x=(-0.5, 80.5), y=(0, 39))
     _box(axes, 0, 12, 15, 15, INK, "the notebook\n\n%%gpu 05_who\n…program…")
     for bottom, colour, title, what in (
         (28, _HERE, "--on local", "a process on this machine,\nwith this machine's GPU"),
@@ -57,8 +57,8 @@ def _arrow(axes, start, end):
 
 #: The parts of a bill in their order: what it is for, and how it is drawn.
 PARTS = {
-    "boot": {"color": COLOURS["mask"]},
-    "processes": {"color": COLOURS["right"]},
+    "boot": {"color": INK},
+    "processes": {"color": COLOURS["right"], "edgecolor": "white"},
     "work": {"color": COLOURS["left"]},
     "idle": {"color": "white", "edgecolor": INK, "hatch": "///", "lw": 0.8},
 }
@@ -107,7 +107,7 @@ def _name_parts(axes, bills_: list[Bill]) -> None:
         before = sum(getattr(bill, name) for name in names[: names.index(part)])
         axes.text(
             before + getattr(bill, part) / 2,
-            row - 0.33,
+            row - 0.32,
             part,
             ha="center",
             va="bottom",
@@ -124,20 +124,21 @@ def gains(cases: list[Case], slow: Hardware, fast: Hardware):
         ("three_kernels", "o", COLOURS["right"]),
     ):
         ratios = [getattr(floors(c, slow), key) / getattr(floors(c, fast), key) for c in cases]
-        axes.plot(ratios, range(len(cases)), marker, color=colour, ms=8)
-        axes.text(
-            ratios[0], -0.45, key.replace("_", " "), color=colour, ha="center", va="bottom", size=9
-        )
+        axes.plot(ratios, range(len(cases)), marker, color=colour, ms=8, zorder=3)
+        name = key.replace("_", " ")
+        words = {"color": colour, "ha": "center", "va": "bottom", "size": 9}
+        axes.text(ratios[0], -0.35, name, backgroundcolor="white", **words)
     for ratio, name in (
         (fast.flops["fp16"] / slow.flops["fp16"], "arithmetic"),
         (fast.bandwidth / slow.bandwidth, "memory"),
     ):
         axes.axvline(ratio, color=BOUND, ls="--", lw=1.2)
-        axes.text(ratio, len(cases) - 0.35, f"{name} {ratio:.2f}", color=BOUND, ha="center", size=9)
+        words = {"color": BOUND, "ha": "center", "va": "top", "size": 9}
+        axes.text(ratio, -1.35, f"{name} {ratio:.2f}", backgroundcolor="white", **words)
     axes.set_yticks(range(len(cases)), [str(case) for case in cases])
     axes.set(
         xlabel=f"floor on the {slow.name} / floor on the {fast.name}",
-        ylim=(len(cases) - 0.2, -1.1),
+        ylim=(len(cases) - 0.4, -1.4),
         xlim=(0.96, 1.48),
     )
     return figure

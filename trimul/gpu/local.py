@@ -71,8 +71,9 @@ def run(
 def _start(folder: Path, mark: str) -> subprocess.Popen:
     env = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     env |= {"PYTHONPATH": str(ROOT), "MPLBACKEND": "module://trimul.gpu.inline"}
+    env |= {"PYTHONUNBUFFERED": "1"}  # also of C; or text waits, and is lost in a crash
     return subprocess.Popen(
-        [sys.executable, "-u", "-m", "trimul.gpu.runner", str(folder), mark],
+        [sys.executable, "-m", "trimul.gpu.runner", str(folder), mark],
         stdin=subprocess.PIPE,  # a lifeline: it closes when this process ends
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -114,8 +115,9 @@ def _read(pipe: int, marked: Marked, seconds: float) -> bool:
     if not _ready(pipe, seconds):
         return False
     data = more = os.read(pipe, CHUNK)
-    while more and not data.endswith(b"\n") and len(data) < CHUNK and _ready(pipe, 0.005):
-        more = os.read(pipe, CHUNK)  # of a line that comes in pieces
+    stop = time.monotonic() + 0.05
+    while more and not data.endswith(b"\n") and len(data) < CHUNK and time.monotonic() < stop:
+        more = os.read(pipe, CHUNK) if _ready(pipe, 0.005) else b""  # a line comes in pieces
         data += more
     marked.feed(data)
     if not data:

@@ -34,13 +34,20 @@ HOW = 'from trimul.gpu import rent; rent(dollars=1, on="YYYY-MM-DD"), with the d
 
 @dataclass
 class Session:
-    """What was agreed on, and the app's module while the app is open."""
+    """What was agreed on; and while the app is open, its module and the sources it uploaded."""
 
     dollars: float
     on: str
     gpu: str
     module: object = None
+    uploaded: frozenset = frozenset()
     open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def close(self) -> None:
+        """Stop the app and its containers; the next cell opens it anew."""
+        self.module = None
+        with contextlib.suppress(Exception), _quietly():
+            self.open.close()
 
 
 _session: Session | None = None
@@ -100,8 +107,7 @@ def give_back() -> None:
     global _session
     session, _session = _session, None
     if session is not None:
-        with contextlib.suppress(Exception), _quietly():
-            session.open.close()
+        session.close()
 
 
 atexit.register(give_back)
@@ -173,11 +179,11 @@ def run(
     started = None
     try:
         with _quietly():
-            tick(1, "making the image (minutes, the first time) and starting")
-            module = _opened(session)
+            module = _opened(session, tick)
             started = time.monotonic()
             document = _call(on(module.run_cell, gpu, timeout), (source, name, timeout), tick)
     except Exception as error:
+        session.close()  # whatever it was, the next cell starts afresh
         raise RentFailed(explain(error)) from None
     finally:
         seconds = time.monotonic() - started if started else 0.0
@@ -200,13 +206,22 @@ def _within(session: Session, gpu: str, timeout: float) -> float:
     return most
 
 
-def _opened(session: Session):
-    """The module ``modal_app``, with its app running until the session is given back."""
+def _opened(session: Session, tick):
+    """The module ``modal_app``, with its app running, and with the sources as they are now."""
+    if session.uploaded != (sources := _sources()):
+        session.close()
     if session.module is None:
+        tick(1, "making the image (minutes, the first time) and starting")
         module = _import(ROOT / "modal_app.py")
         session.open.enter_context(module.app.run())
-        session.module = module
+        session.module, session.uploaded = module, sources
     return session.module
+
+
+def _sources() -> frozenset:
+    """What changes when a file of the project is edited."""
+    files = [ROOT / "modal_app.py", *(ROOT / "trimul").rglob("*.*")]
+    return frozenset((f, f.stat().st_mtime_ns) for f in files if "__pycache__" not in f.parts)
 
 
 def _import(path: Path):
@@ -214,7 +229,12 @@ def _import(path: Path):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError:
+        raise
+    except Exception as error:
+        raise RentFailed(f"{path.name} cannot be loaded: {type(error).__name__}: {error}") from None
     return module
 
 

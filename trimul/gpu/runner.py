@@ -17,7 +17,6 @@ import ast
 import atexit
 import builtins
 import contextlib
-import ctypes
 import faulthandler
 import io
 import itertools
@@ -37,7 +36,6 @@ PACKAGE = Path(__file__).resolve().parents[1]  # the project's own code, whose s
 ROOT = PACKAGE.parent
 CELL = "%%gpu cell"  # the program's name in tracebacks
 OUTPUT_LIMIT = 4_000_000  # bytes of one output
-C = ctypes.CDLL(None)
 
 
 class Wire:
@@ -110,17 +108,10 @@ class Errors(io.TextIOBase):
 
 
 def flush(*streams) -> None:
-    """Push out what Python and C still hold back."""
+    """Push out what streams that the program made hold back."""
     for stream in streams or (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the program may have closed or replaced it
             stream.flush()
-    C.fflush(None)
-
-
-def print_c_lines_at_once() -> None:
-    """C would hold text for a pipe back until there are kilobytes of it."""
-    with contextlib.suppress(ValueError):  # where C's standard output has another name
-        C.setvbuf(ctypes.c_void_p.in_dll(C, "stdout"), None, 1, 0)
 
 
 def watch_lifeline() -> None:
@@ -268,7 +259,6 @@ def main(folder: Path, mark: str) -> None:
     os.dup2(1, 2)
     faulthandler.enable((folder / "crash").open("w"), all_threads=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    print_c_lines_at_once()
     sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     sys.stderr = Errors(wire)
     sys.argv, builtins.input = [""], no_input
