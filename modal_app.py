@@ -60,7 +60,7 @@ SETTINGS = {
     "startup_timeout": prices.START_S,
     "block_network": True,  # a stranger's kernel can call nobody
     "restrict_modal_access": True,  # and cannot use your account
-    # A free workspace has 10 GPUs for all its users (modal.com/pricing). At two each, five work
+    # A free workspace is said to have 10 GPUs for all its users. At two each, five work
     # side by side, and the rest of a class of forty waits in Modal's queue.
     "max_containers": 2,
 }
@@ -72,7 +72,7 @@ ONCE = {  # a fresh container for each call, which never idles
 
 @app.function(**SETTINGS, timeout=rented.CELL_S, scaledown_window=rented.IDLE_S)
 def run_cell(source: str, name: str, timeout: float) -> dict:
-    """A %%gpu cell. The container waits for the next one for a while, at the same price."""
+    """A %%gpu cell. The container then waits for the next one for a while."""
     from trimul.gpu import local
 
     return local.run(source, name, timeout)

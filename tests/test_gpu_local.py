@@ -168,7 +168,12 @@ def test_values_are_shown_as_a_notebook_shows_them():
             def __repr__(self):
                 return "everything"
 
-        display(Table(), Bundle())
+        class Attribute:
+            _repr_html_ = "no method"
+            def __repr__(self):
+                return "attribute"
+
+        display(Table(), Bundle(), Attribute())
         for name in ("markdown", "svg", "latex", "json"):
             display(Word(f"_repr_{name}_", name))
         display(Word("_repr_png_", b"png"), Word("_repr_html_", None), HasEverything(), Table)
@@ -178,6 +183,7 @@ def test_values_are_shown_as_a_notebook_shows_them():
     assert [output["data"] for output in found] == [
         {"text/html": "<table>", "text/plain": "table"},
         {"text/html": "<b>", "text/plain": "b"},
+        {"text/plain": "attribute"},
         {"text/markdown": "markdown", **word},
         {"image/svg+xml": "svg", **word},
         {"text/latex": "latex", **word},
@@ -189,6 +195,19 @@ def test_values_are_shown_as_a_notebook_shows_them():
         {"text/plain": "{'" + "z" * 40 + "': 1,\n '" + "a" * 40 + "': {2: 3}}"},
     ]
     assert found[1]["metadata"] == {"text/html": {"isolated": True}}
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_text_and_marks_may_come_in_any_pieces(tmp_path, size):
+    (tmp_path / "3.json").write_text('{"output_type": "display_data"}')
+    came = local.Collector(lambda output: None)
+    marked = local.Marked(tmp_path, "m4rk", came.add)
+    data = "é\x1e\x1em4rk:stderr\nerr\x1em4rk:stdout\n\x1em4rk:3\n\x1em4r".encode()
+    for start in range(0, len(data), size):
+        marked.feed(data[start : start + size])
+    marked.feed(b"")
+    texts = [output.get("text") for output in came.outputs]
+    assert texts == ["é\x1e", "err", None, "\x1em4r"]
 
 
 def test_what_comes_is_handed_on_at_once_and_in_the_document():

@@ -89,7 +89,7 @@ LIVE = {
     "does not hold": "claim('faster', False, data=kept('99_shows'))",
     "misses": "%%gpu 99_misses\ny = 2\nz = 3\nprint(x)",
     "misses nobody's": "%%gpu\nnobodys",
-    "hides a builtin": "vars = 1",
+    "misses IPython's": "%%gpu\nget_ipython()",
     "misses here": "y + 1",
     "fails": "%%gpu\ndef f():\n    return 1 / 0\nprint('before')\nf()",
     "unnamed": "%%gpu\nprint(4)",
@@ -145,7 +145,7 @@ def test_a_rented_gpu_gives_the_same_outputs_and_says_what_they_cost(live):
     first, *shown = live["rented"]
     assert shown == live["shows"][1:]
     words = first.data["text/plain"]
-    assert words.startswith("ran on L4, 20") and words.endswith(" s, about $0.012"), words
+    assert words.startswith("ran on L4, 20") and words.endswith(" s, at most $0.012"), words
 
 
 def test_nothing_of_a_cell_leaks_into_the_kernel(live):
@@ -172,6 +172,7 @@ def test_a_cell_that_misses_a_variable_of_the_notebook_is_told(live):
         "them: define it in the cell.",
     ]
     assert text(live["misses nobody's"]).endswith("NameError: name 'nobodys' is not defined")
+    assert text(live["misses IPython's"]).endswith("name 'get_ipython' is not defined")
 
 
 def test_a_notebook_that_misses_a_variable_of_a_cell_is_told(live):

@@ -121,7 +121,7 @@ def gains(cases: list[Case], slow: Hardware, fast: Hardware):
         figure, axes = pyplot.subplots(figsize=(7.6, 0.42 * len(cases) + 1.1))
     for key, marker, colour in (
         ("operator", "D", COLOURS["out"]),
-        ("three_kernels", "o", COLOURS["right"]),
+        ("three_kernels", "o", COLOURS["left"]),
     ):
         ratios = [getattr(floors(c, slow), key) / getattr(floors(c, fast), key) for c in cases]
         axes.plot(ratios, range(len(cases)), marker, color=colour, ms=8, zorder=3)

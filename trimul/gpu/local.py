@@ -106,7 +106,6 @@ def _follow(process, marked: Marked, timeout: float, tick) -> bool:
     stop = time.monotonic() + GRACE_S  # a process that outlives it may write on without end
     while _read(pipe, marked, 0) and time.monotonic() < stop:
         pass
-    marked.feed(b"")
     return late
 
 

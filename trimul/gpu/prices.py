@@ -1,4 +1,9 @@
-"""What a rented GPU costs: Modal's list prices, and what follows from them."""
+"""What a rented GPU costs: Modal's list prices, and what follows from them.
+
+The page itself could not be read when this was written; its prices were taken from
+https://techbytes.app/posts/serverless-gpu-pricing-matrix-modal-replicate-lambda-2026/ (2026-05-07)
+and from surveys of September and October 2026 that agree with it. They change: look there.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,7 @@ GPUS = {
 }
 CORE, GIB = 0.0000131, 0.00000222  # dollars per second of a processor core, of a GiB of memory
 CORES, MEMORY_GIB = 4, 16  # what a container has for certain; if it uses more, that costs more
-SOURCE = "prices of modal.com/pricing, September 2026"
+SOURCE = "prices of modal.com/pricing as others quoted them, May to October 2026"
 
 START_S = 120  # Modal gives up on a container that takes longer to start
 

@@ -27,7 +27,7 @@ from trimul.gpu.prices import GPU, START_S, check_gpu, dollars
 
 STOP_S = 30  # beyond a cell's own time limit; then Modal ends the container
 CELL_S = int(TIMEOUT_S) + STOP_S  # Modal's limit for a cell that asks for no other
-IDLE_S = 20  # so long a container waits for the next cell, and bills as if it worked
+IDLE_S = 20  # so long a container waits for the next cell; counted as if it were billed
 
 HOW = 'from trimul.gpu import rent; rent(dollars=1, on="YYYY-MM-DD"), with the date of today'
 
