@@ -92,6 +92,7 @@ LIVE = {
     "misses IPython's": "%%gpu\nget_ipython()",
     "misses here": "y + 1",
     "fails": "%%gpu\ndef f():\n    return 1 / 0\nprint('before')\nf()",
+    "shell": "%%gpu\nprint(4)\n!nvidia-smi",
     "unnamed": "%%gpu\nprint(4)",
     "option": "%%gpu 99_shows --fast\n1",
     "name": "%%gpu shows\n1",
@@ -124,6 +125,12 @@ def test_a_live_cell_first_says_where_it_ran(live):
         r"driver \w+, live, \d+\.\d s",
         first.data["text/plain"],
     )
+
+
+def test_a_line_for_the_shell_is_refused_with_a_reason(live):
+    (_, error) = live["shell"]
+    assert error.evalue.startswith("SyntaxError")
+    assert error.traceback[-1] == "A %%gpu cell is plain Python: no lines with ! or %."
 
 
 def test_a_live_cell_shows_its_outputs_in_order(live):

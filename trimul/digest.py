@@ -22,7 +22,7 @@ def of_python(text: str) -> str:
 def of_file(path: Path | str) -> str:
     """Hash of a file: of a Python file as ``of_python`` has it, of any other by its bytes."""
     path = Path(path)
-    return of_python(path.read_text()) if path.suffix == ".py" else _short(path.read_bytes())
+    return of_python(path.read_text("utf-8")) if path.suffix == ".py" else _short(path.read_bytes())
 
 
 def documented(tree: ast.AST) -> list[ast.AST]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import sys
 
 from trimul.gpu import backends, handover, recording
@@ -59,7 +60,7 @@ def _run(cell: Cell, back_end: str) -> None:
     status.end(f"ran {_where(document)}, {_how(back_end, document)}")
     if cell.name:
         handover.remember(cell.name, document)
-    _raise_error(document)
+    _raise_error(document, source=cell.source)
 
 
 def _replay(cell: Cell, reason: str) -> None:
@@ -114,10 +115,12 @@ def _show(output: dict) -> None:
         publish(output["data"], output.get("metadata"))
 
 
-def _raise_error(document: dict) -> None:
+def _raise_error(document: dict, source: str = "") -> None:
     if (failed := recording.error_of(document)) is None:
         return
     name, hint = document.get("undefined"), ""
+    if failed["ename"] == "SyntaxError" and re.search(r"^\s*[!%]", source, re.MULTILINE):
+        hint = "A %%gpu cell is plain Python: no lines with ! or %."
     if name and name in _notebook_names() and not hasattr(builtins, name):
         hint = (
             f"`{name}` is a variable of the notebook. A %%gpu cell is a program of its own and "
