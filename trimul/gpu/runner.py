@@ -27,6 +27,7 @@ import sys
 import threading
 import traceback
 import types
+import warnings
 from pathlib import Path
 
 from trimul import digest
@@ -230,6 +231,17 @@ def _trim(told: traceback.TracebackException, path: str) -> None:
             _trim(other, path)
 
 
+def name_the_cell_in_warnings(path: Path) -> None:
+    """A warning about the program's own line names the cell, not a file of this machine."""
+    plain = warnings.formatwarning
+
+    def named(message, category, filename, lineno, line=None):
+        filename = CELL if filename == str(path) else filename
+        return plain(message, category, filename, lineno, line)
+
+    warnings.formatwarning = named
+
+
 def no_input(prompt="") -> str:
     """In place of Python's ``input``, which nobody could answer."""
     raise EOFError("a %%gpu cell cannot ask for input: write the value into the cell")
@@ -265,6 +277,7 @@ def main(folder: Path, mark: str) -> None:
     mime.publish_to(wire.show)
     handover.keep_with(wire.keep)
     path, files, status = folder / "cell.py", None, 1
+    name_the_cell_in_warnings(path)
     try:
         try:
             wire.send("start", **stamp())
