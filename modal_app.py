@@ -55,7 +55,7 @@ app = modal.App("trimul")
 SETTINGS = {
     "image": image,
     "gpu": "H100!",  # for "H100" Modal may give an H200, and times of the two do not compare
-    "cpu": prices.CORES,
+    "cpu": (prices.CORES, prices.CORES),  # reserved, and no more than that
     "memory": prices.MEMORY_GIB * 1024,
     "startup_timeout": prices.START_S,
     "block_network": True,  # a stranger's kernel can call nobody
@@ -97,7 +97,7 @@ def check_rung(rung: str) -> dict:
     return _timed(lambda: grade.check_rung(rung, _device()).as_dict())
 
 
-@app.function(**SETTINGS, **ONCE)  # a stranger's code: it runs once, whatever it does
+@app.function(**SETTINGS, **ONCE)  # a stranger's code: not sent again, whatever it did
 def grade_source(source: str, name: str, bench: bool) -> dict:
     """Somebody's custom_kernel(data), from the text of its file."""
     from trimul import grade

@@ -102,7 +102,7 @@ def _where(document: dict) -> str:
 def _how(back_end: str, document: dict) -> str:
     seconds = f"{document['seconds']:.1f} s"
     if back_end == "modal":
-        return f"rented, {seconds}, at most ${document['dollars']:.3f}"
+        return f"rented, {seconds}, about ${document['dollars']:.3f}"
     return f"live, {seconds}"
 
 

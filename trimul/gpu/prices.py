@@ -51,5 +51,6 @@ def estimate(gpu: str, calls: int, limit: float) -> str:
     return (
         f"{calls} call{'s' * (calls > 1)} on {check_gpu(gpu)}, each ${dollars(gpu, 1):.5f} a second"
         f" with {CORES} cores and {MEMORY_GIB} GiB ({SOURCE}): "
-        f"${calls * dollars(gpu, START_S + limit):.2f} if every one takes all of its {limit:g} s"
+        f"${calls * dollars(gpu, START_S + limit):.2f} if every one takes all of its {limit:g} s "
+        f"after {START_S} s to start; one that has to be repeated counts again"
     )
