@@ -65,6 +65,11 @@ def gone(pids, seconds):
 # --- what is shown --------------------------------------------------------------------------------
 
 
+def test_text_that_no_file_can_hold_is_shown_all_the_same():
+    last = error("raise ValueError('lone ' + chr(0xD800))")
+    assert (last["ename"], last["evalue"]) == ("ValueError", "lone ?")
+
+
 def test_a_warning_names_the_cell_and_its_line():
     (warned,) = outputs("""
         import warnings

@@ -283,6 +283,21 @@ def test_keep_is_for_cells_and_for_what_json_knows():
             handover.keep(**{name: 1})
 
 
+def test_a_failed_run_keeps_nothing_and_gives_nothing_older(recorded, monkeypatch):
+    document = local.run("1 / 0")
+    monkeypatch.setattr(handover, "_session", {"99_uses": document})
+    with pytest.raises(recording.RecordingError, match="the last run of 99_uses failed"):
+        handover.kept("99_uses")
+    handover.forget("99_uses")
+    assert not handover.kept("99_uses")["live"]
+
+
+def test_a_cell_of_one_text_is_not_another_of_another():
+    texts = [cell.Cell("99_a", f"{text!r}").digest for text in ("one", "two")]
+    assert texts[0] != texts[1]
+    assert cell.Cell("", "x = 1  # one").digest == cell.Cell("", "x = 1").digest
+
+
 def test_what_is_kept_live_comes_before_what_is_recorded(recorded, monkeypatch):
     monkeypatch.setattr(handover, "_session", {})
     before = handover.kept("99_uses")

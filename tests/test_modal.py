@@ -411,7 +411,7 @@ def test_an_interrupt_ends_with_130_and_stops_the_app(serve, forks, tmp_path):
         while not fake.started:
             assert process.wait(0.05) is None
         process.interrupt()
-        assert process.wait(10) == 130
+        assert process.wait(40) == 130
         assert "modal_app: stopped" in process.output and "Traceback" not in process.output
         assert fake.ended_apps
 
@@ -425,7 +425,7 @@ def test_who_leaves_the_loopback_range_is_refused(forks, tmp_path):
         )
     ):
         process = forks.start(code, env=os.environ, out=tmp_path / str(n))
-        assert process.wait(10) == 1 and REFUSED in process.output
+        assert process.wait(40) == 1 and REFUSED in process.output
 
 
 def test_a_failure_comes_back_as_data_for_modal_would_repeat_what_is_raised(monkeypatch):

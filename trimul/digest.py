@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -21,8 +22,11 @@ def of_python(text: str) -> str:
 
 def of_file(path: Path | str) -> str:
     """Hash of a file: of a Python file as ``of_python`` has it, of any other by its bytes."""
-    path = Path(path)
-    return of_python(path.read_text("utf-8")) if path.suffix == ".py" else _short(path.read_bytes())
+    data = Path(path).read_bytes()
+    if Path(path).suffix == ".py":
+        with suppress(SyntaxError, ValueError, RecursionError):  # else it is no Python after all
+            return of_python(data.decode("utf-8"))
+    return _short(data)
 
 
 def documented(tree: ast.AST) -> list[ast.AST]:

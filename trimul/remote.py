@@ -83,15 +83,15 @@ def ask(function, calls: dict[str, tuple], gpu: str, limit: float = LIMIT_S):
     for name, answer in zip(calls, answers, strict=True):
         if isinstance(answer, Exception):
             answer = {"failed": explain(answer)}
-        seconds += answer.get("seconds", 0.0)
+        seconds += answer.get("seconds", limit)
         if "failed" in answer:
             failed.append(f"{name}: {answer['failed']}")
         else:
             results.append(answer)
         print(f"{name}: {'failed' if 'failed' in answer else 'done'}", flush=True)
     print(
-        f"{seconds:.0f} GPU-seconds, ${dollars(gpu, seconds):.3f}; "
-        "the start of every container comes on top"
+        f"{seconds:.0f} GPU-seconds, ${dollars(gpu, seconds):.3f}; the start of every container "
+        "comes on top, and a call without an answer counts in full"
     )
     return results, "; ".join(failed)
 

@@ -44,7 +44,7 @@ def _not_rented() -> str:
 def _no_gpu() -> str:
     try:
         import torch
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         return f"torch cannot be imported ({error})"
     return "" if torch.cuda.is_available() else "no GPU can be used here"
 

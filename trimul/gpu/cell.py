@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import shlex
@@ -39,8 +40,10 @@ class Cell:
     def digest(self) -> str:
         """Hash of the program; layout and comments do not matter."""
         try:
-            return digest.of_python(self.source)
-        except (SyntaxError, ValueError):
+            # a text that stands first is no docstring here: it may be all that the cell shows
+            first = "0\n" * (ast.get_docstring(ast.parse(self.source)) is not None)
+            return digest.of_python(first + self.source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             return "not Python"
 
     @property
@@ -86,12 +89,12 @@ def cells(notebook: Path | str) -> list[Cell]:
 
 def split(text: str) -> tuple[str, str]:
     """The options on the first line of a whole cell, and its program."""
-    first, _, source = text.partition("\n")
+    first, _, source = text.lstrip().partition("\n")
     return first.removeprefix("%%gpu"), source
 
 
 def _is_gpu(cell: dict) -> bool:
-    return cell["cell_type"] == "code" and re.match(r"%%gpu\b", _text(cell)) is not None
+    return cell["cell_type"] == "code" and re.match(r"\s*%%gpu\b", _text(cell)) is not None
 
 
 def _text(cell: dict) -> str:

@@ -36,12 +36,16 @@ def kept(name: str) -> dict:
 
     With the fields of its provenance (gpu, driver, torch, triton, date, run), ``live`` (whether it
     ran in this session) and ``recorded_on`` (the GPU of its recording, or ""), so that a claim can
-    say what it rests on. Raises RecordingError when there is neither.
+    say what it rests on. Raises RecordingError when there is neither, or the last run failed.
     """
     from trimul.gpu import recording
 
     recorded = recording.find(name)
     document = _session.get(name) or recorded or recording.load(name)
+    if document["kept"] is None and recording.error_of(document):
+        raise recording.RecordingError(
+            f"the last run of {name} failed before it handed anything over: run it again"
+        )
     return {
         **(document["kept"] or {}),
         **{field: document[field] for field in FIELDS},
@@ -54,6 +58,11 @@ def keep_with(keeper) -> None:
     """From now on ``keeper(values)`` receives what ``keep`` is given."""
     global _keeper
     _keeper = keeper
+
+
+def forget(name: str) -> None:
+    """What a cell gave in this session no longer counts: it runs again, or its recording shows."""
+    _session.pop(name, None)
 
 
 def remember(name: str, document: dict) -> None:

@@ -55,7 +55,8 @@ def run(
     with tempfile.TemporaryDirectory(prefix="gpu-cell-") as folder:
         folder, mark = Path(folder), secrets.token_hex(6)
         # one line above the program stands for the line of the magic: line numbers agree
-        (folder / "cell.py").write_text(f"# %%gpu {name}\n{source}", encoding="utf-8")
+        program = f"# %%gpu {name}\n{source}"
+        (folder / "cell.py").write_bytes(program.encode("utf-8", "replace"))
         with _start(folder, mark) as process:
             try:
                 late = _follow(process, Marked(folder, mark, collected.add), timeout, tick)
@@ -163,7 +164,7 @@ class Marked:
             return
         path = self.folder / f"{word}.json"
         try:
-            output = json.loads(path.read_text())
+            output = json.loads(path.read_text("utf-8"))
             path.unlink()
         except (OSError, ValueError):
             return  # no output that can be read

@@ -52,6 +52,7 @@ def gpu(line: str, source: str) -> None:
 
 def _run(cell: Cell, back_end: str) -> None:
     status = Status(back_end)
+    handover.forget(cell.name)
     try:
         document = backends.run(cell, back_end, _show, status.tick)
     except BaseException:
@@ -79,6 +80,7 @@ def _replay(cell: Cell, reason: str) -> None:
             f"course has it. {_GET_A_GPU}"
         )
         return
+    handover.forget(cell.name)  # what is shown now is what ``kept`` gives
     print(f"recorded {_where(recorded)}{because}")
     if changed := recording.moved(recorded):
         print(f"since then {', '.join(changed)} changed: a run today may show something else")
@@ -91,6 +93,8 @@ _GET_A_GPU = "To run it, use a machine with an NVIDIA GPU, or rent one (lesson 0
 
 
 def _where(document: dict) -> str:
+    if document["date"] == "none":
+        return "and ended before it could say on which GPU"
     if document["gpu"] == "none":
         return f"on this machine's CPU, {document['date'][:10]}, torch {document['torch']}"
     return (
@@ -159,7 +163,7 @@ def _names_set_by(source: str) -> set[str]:
     """The names that a program defines outside its functions."""
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
     names = set()
     for statement in tree.body:

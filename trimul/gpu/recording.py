@@ -25,6 +25,9 @@ OUTPUTS = ("stream", "display_data", "execute_result", "error")
 class RecordingError(ValueError):
     """A recording that is missing or cannot be read; the message says what to do."""
 
+    def _render_traceback_(self):  # a notebook shows the sentence alone
+        return [f"RecordingError: {self}"]
+
 
 def path_of(name: str) -> Path:
     return FOLDER / f"{name}.json"

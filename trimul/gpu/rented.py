@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import importlib.util
 import json
 import os
@@ -59,11 +60,13 @@ _session: Session | None = None
 def rent(dollars: float | None = None, on: str = "", gpu: str = GPU) -> None:
     """Agree to spend up to so many dollars today on rented GPUs for ``%%gpu`` cells.
 
-    The sum is a limit for the day, over all sessions. ``on`` is today's date (2026-12-01 say), so
-    that a notebook that is run again tomorrow bills nothing. ``dollars=None`` says what to do.
+    The sum is a limit for the day, over all sessions; what was agreed on before in this one ends.
+    ``on`` is today's date (2026-12-01 say), so that a notebook that is run again tomorrow bills
+    nothing. ``dollars=None`` says what to do.
     Raises ValueError for an unknown GPU or what is no sum, RentFailed where Modal cannot be used.
     """
     global _session
+    give_back()
     if dollars is None:
         print(f"Nothing is rented. To rent: {HOW}.")
         return
@@ -78,9 +81,8 @@ def rent(dollars: float | None = None, on: str = "", gpu: str = GPU) -> None:
         print(f'Nothing is rented: {says}, and a yes is good for one day: on="{_today()}".')
         return
     _need_modal()
-    give_back()
-    _session = Session(float(dollars), on, gpu)
     left, price = max(0.0, dollars - spent_today()), prices.dollars(gpu, 1)
+    _session = Session(float(dollars), on, gpu)
     print(
         f"Rented when a cell needs it: {gpu}, for up to ${dollars:.2f} today, of which ${left:.2f} "
         f"is left: {left / price / 60:.0f} minutes at ${3600 * price:.2f} an hour "
@@ -117,14 +119,22 @@ atexit.register(give_back)
 
 
 def spent_today() -> float:
-    """Dollars that today's calls cost at most; a call that never came back counts in full."""
+    """Dollars that today's calls cost at most; a call that never came back counts in full.
+
+    Raises RentFailed for a ledger that is there and cannot be read.
+    """
     calls = {}
-    with contextlib.suppress(OSError):
-        for line in _ledger().read_text("utf-8").splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                entry = json.loads(line)
-                if entry["date"] == _today():
-                    calls[entry["call"]] = float(entry["dollars"])
+    try:
+        lines = _ledger().read_text("utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return 0.0
+    except OSError as error:
+        raise _no_ledger(error) from None
+    for line in lines:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            entry = json.loads(line)
+            if entry["date"] == _today():
+                calls[entry["call"]] = max(0.0, float(entry["dollars"]))
     return sum(calls.values())
 
 
@@ -134,12 +144,32 @@ def _note(**entry) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+            # a line that a killed session left unfinished must not swallow this one
+            unfinished = file.tell() > 0 and not path.read_bytes().endswith(b"\n")
+            file.write("\n" * unfinished + json.dumps(entry) + "\n")
     except OSError as error:
-        raise RentFailed(
-            f"what is spent cannot be noted ({error}), so nothing is rented: set TRIMUL_HOME to a "
-            "folder that can be written"
-        ) from None
+        raise _no_ledger(error) from None
+
+
+@contextlib.contextmanager
+def _alone():
+    """One session at a time: what is left must not be spent by two."""
+    path = _ledger().with_suffix(".lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        raise _no_ledger(error) from None
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _no_ledger(error: OSError) -> RentFailed:
+    return RentFailed(
+        f"what is spent cannot be noted ({error}), so nothing is rented: set TRIMUL_HOME to a "
+        "folder that can be written"
+    )
 
 
 def _ledger() -> Path:
@@ -174,28 +204,34 @@ def run(
     except ValueError as error:
         raise RentFailed(str(error)) from None
     entry = {"call": secrets.token_hex(6), "gpu": gpu, "name": name, "date": _today()}
-    most = _within(session, gpu, timeout)
-    _note(**entry, seconds=None, dollars=most)  # stands if this process dies before the next one
-    started = None
+    with _alone():
+        most = _within(session, gpu, timeout)
+        _note(**entry, seconds=None, dollars=most)  # stands if no other follows
+    started, ended = None, True
     try:
         with _quietly():
             module = _opened(session, tick)
             started = time.monotonic()
             document = _call(on(module.run_cell, gpu, timeout), (source, name, timeout), tick)
-    except Exception as error:
+    except BaseException as error:
+        ended = not getattr(error, "may_run_on", False)
         session.close()  # whatever it was, the next cell starts afresh
-        raise RentFailed(explain(error)) from None
+        if isinstance(error, Exception):
+            raise RentFailed(explain(error)) from None
+        raise
     finally:
         seconds = time.monotonic() - started if started else 0.0
         cost = min(most, dollars(gpu, seconds + IDLE_S)) if started else 0.0
-        _note(**entry, seconds=round(seconds, 2), dollars=cost)
+        if ended:
+            with contextlib.suppress(RentFailed):  # then the first note stands
+                _note(**entry, seconds=round(seconds, 2), dollars=cost)
     _expect_torch(document, module.PINS["torch"])
     return {**document, "dollars": cost}
 
 
 def _within(session: Session, gpu: str, timeout: float) -> float:
     """What a cell can cost. Raises RentFailed if less of the day's sum is left."""
-    most = dollars(gpu, START_S + timeout + STOP_S + IDLE_S)
+    most = dollars(gpu, START_S + max(timeout, TIMEOUT_S) + STOP_S + IDLE_S)  # as ``on`` has it
     left = max(0.0, session.dollars - spent_today())
     if most > left:
         raise RentFailed(
@@ -221,7 +257,8 @@ def _opened(session: Session, tick):
 def _sources() -> frozenset:
     """What changes when a file of the project is edited."""
     files = [ROOT / "modal_app.py", *(ROOT / "trimul").rglob("*.*")]
-    return frozenset((f, f.stat().st_mtime_ns) for f in files if "__pycache__" not in f.parts)
+    kept = (f for f in files if f.is_file() and "__pycache__" not in f.parts)
+    return frozenset((f, f.stat().st_mtime_ns) for f in kept)
 
 
 def _import(path: Path):
@@ -246,9 +283,11 @@ def _call(function, arguments: tuple, tick) -> dict:
             with contextlib.suppress(TimeoutError):  # Python's: no answer yet
                 return call.get(timeout=0.5)
             tick(time.monotonic() - started, "queued or running")
-    except BaseException:
-        with contextlib.suppress(Exception):
+    except BaseException as error:
+        try:
             call.cancel(terminate_containers=True)
+        except BaseException:
+            error.may_run_on = True
         raise
 
 

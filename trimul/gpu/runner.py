@@ -52,7 +52,7 @@ class Wire:
         """One output, or a note to the near side, in its place between the texts."""
         if os.getpid() != self.owner:
             return  # a fork of the program may print; the outputs are the program's own
-        text = json.dumps({"output_type": kind, **fields})
+        text = json.dumps({"output_type": kind, **fields}, ensure_ascii=False)
         if len(text) > OUTPUT_LIMIT:
             words = f"[an output of {len(text) / 1e6:.0f} MB is not shown: at most "
             words += f"{OUTPUT_LIMIT / 1e6:.0f} MB; make the figure or the table smaller]\n"
@@ -60,7 +60,7 @@ class Wire:
         number = next(self.count)
         if not self.folder.exists():  # the program has deleted it
             self.folder.mkdir()
-        (self.folder / f"{number}.json").write_text(text)
+        (self.folder / f"{number}.json").write_bytes(text.encode("utf-8", "replace"))
         flush()
         self.say(str(number))
 
