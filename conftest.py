@@ -5,6 +5,7 @@ It stands at the root because pytest asks a conftest only about what lies beside
 
 import itertools
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -27,6 +28,12 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: "test_browser" not in item.nodeid)  # the slowest file starts first
+
+
+def pytest_runtest_teardown():
+    """No figure that a test drew stays open for the next."""
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.hookimpl(tryfirst=True)

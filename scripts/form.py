@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import subprocess
 import sysconfig
@@ -24,9 +23,9 @@ from urllib.parse import unquote
 
 import nbformat
 
+from trimul.files import write_whole
 from trimul.gpu import recording
-from trimul.gpu.cell import parse as parse_gpu
-from trimul.gpu.cell import split as split_gpu
+from trimul.gpu.cell import read
 
 ROOT = Path(__file__).resolve().parents[1]
 RUFF = str(Path(sysconfig.get_path("scripts")) / "ruff")
@@ -538,7 +537,7 @@ def gpu_cells(nb):
         if not cell.source.startswith("%%gpu"):
             continue
         try:
-            parsed = parse_gpu(*split_gpu(cell.source), notebook=nb.path.name, id=cell.id)
+            parsed = read(cell.source, notebook=nb.path.name, id=cell.id)
         except ValueError as error:
             yield cell, str(error)
             continue
@@ -827,7 +826,5 @@ def write(path: Path, node) -> bool:
     text = dumps(node)
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    write_whole(path, text)
     return True

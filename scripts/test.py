@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scripts import form  # noqa: E402
 from scripts.clean import ROOT, clean_environment, warm_up  # noqa: E402
 from scripts.notebooks import CELL_SECONDS  # noqa: E402
-from trimul.gpu.cell import parse, split  # noqa: E402
+from trimul.gpu.cell import read  # noqa: E402
 from trimul.gpu.recording import fault  # noqa: E402
 
 PYTEST = ["-q", "-n2", "--dist=loadfile", "--no-loadscope-reorder", "-rs", "--no-header"]
@@ -84,16 +84,16 @@ def counts(passed: list[str]) -> dict[str, int]:
         found["asserts in them"] += form.asserts(cell)
         found["claims checked"] += sum(form.called(call) == "claim" for call in form.calls(cell))
         if cell.source.startswith("%%gpu"):
-            found[GPU_CELLS[gpu_state(cell, path)]] += 1
+            found[gpu_state(cell, path)] += 1
     return dict(found)
 
 
-def gpu_state(cell, path: str) -> int:
+def gpu_state(cell, path: str) -> str:
     """Which of ``GPU_CELLS`` a cell was, by what it showed and what its recording is worth."""
     if not any(text.startswith("recorded on ") for text in form.texts(cell)):
-        return GPU_CELLS.index("GPU cells live")
-    parsed = parse(*split(cell.source), notebook=Path(path).name, id=cell.id)
-    return GPU_CELLS.index("GPU cells stale" if fault(parsed) else "GPU cells replayed")
+        return "GPU cells live"
+    stale = fault(read(cell.source, notebook=Path(path).name, id=cell.id))
+    return "GPU cells stale" if stale else "GPU cells replayed"
 
 
 def vanished(found: dict[str, int], arguments: list[str]) -> list[str]:

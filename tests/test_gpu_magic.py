@@ -260,7 +260,7 @@ REPLAYED = {
 def store(folder, text, document):
     """Save a recording of a cell, as a GPU would have given it, in ``folder``."""
     whole = {"kept": None, "files": {}, "seconds": 1.0, "outputs": []} | STAMP | document
-    recorded = cell.parse(*cell.split(text), notebook="99_test.ipynb", id="a")
+    recorded = cell.read(text, notebook="99_test.ipynb", id="a")
     return recording.save(recorded, whole)
 
 

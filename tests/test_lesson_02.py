@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn import words
 from matplotlib.colors import same_color
 from matplotlib.patches import Rectangle
 
@@ -10,10 +11,6 @@ from trimul.exercises import WrongAnswer, attempt, lesson_02
 from trimul.figures import operator
 from trimul.figures.style import BOUND, COLOURS
 from trimul.problem import weight_shapes
-
-
-def words(axes):
-    return [text.get_text() for text in axes.texts]
 
 
 def dots(axes):

@@ -9,7 +9,6 @@ import sys
 import numpy
 import pytest
 import torch
-from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from trimul import measure, simulate
@@ -24,12 +23,6 @@ H200 = HARDWARE["H200"]
 def recorded():
     documents = [d for d in measure.stored("machine") if d["gpu"] == "NVIDIA H200"]
     return copy.deepcopy(documents[-1])
-
-
-@pytest.fixture(autouse=True)
-def no_figure_stays_open():
-    yield
-    pyplot.close("all")
 
 
 def texts(figure: Figure) -> str:

@@ -4,7 +4,7 @@ import copy
 import math
 
 import pytest
-from matplotlib import pyplot
+from drawn import words
 from matplotlib.colors import same_color
 
 from trimul import measure, profiles, roofline, submission
@@ -15,16 +15,6 @@ from trimul.problem import Case, operator
 from trimul.toy_gpu import Span, ToyGPU
 
 H200 = roofline.HARDWARE["H200"]
-
-
-@pytest.fixture(autouse=True)
-def no_figure_stays_open():
-    yield
-    pyplot.close("all")
-
-
-def words(axes):
-    return [text.get_text() for text in axes.texts]
 
 
 def line(axes, index):

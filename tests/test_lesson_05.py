@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from matplotlib import pyplot
+from drawn import words
 
 from scripts import form
 from trimul.figures import rented
@@ -16,16 +16,6 @@ from trimul.roofline import HARDWARE, floors
 from trimul.startup import seconds_of
 
 H100, H200 = HARDWARE["H100"], HARDWARE["H200"]
-
-
-@pytest.fixture(autouse=True)
-def no_figure_stays_open():
-    yield
-    pyplot.close("all")
-
-
-def words(axes):
-    return [text.get_text() for text in axes.texts]
 
 
 # --- figures -----------------------------------------------------------------------------------

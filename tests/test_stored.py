@@ -4,7 +4,7 @@ import json
 
 from scripts import readme
 from trimul import digest, ladder, measure, rungs, source
-from trimul.gpu import cell, recording
+from trimul.gpu import recording
 from trimul.problem import BENCHMARK_CASES, CORRECTNESS_CASES
 
 ROWS = measure.recorded_rows()
@@ -70,5 +70,5 @@ def test_the_recorded_ladder_names_its_machine():
 
 
 def test_every_recording_belongs_to_a_cell():
-    cells = [c for path in (readme.ROOT / "notebooks").glob("*.ipynb") for c in cell.cells(path)]
+    cells = recording.cells_of()
     assert cells and recording.orphans(cells) == []

@@ -174,10 +174,9 @@ def _machine(options) -> int:
 
 def _record(options) -> int:
     """Without ``--check`` a GPU is needed: exit 2 where there is none, 1 if a cell failed."""
-    from trimul.gpu import cell, recording
+    from trimul.gpu import recording
 
-    everything = sorted((recording.ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    cells = [c for path in options.notebooks or everything for c in cell.cells(path)]
+    cells = recording.cells_of(options.notebooks)
     if options.check:
         faults = recording.faults(cells)
         if not options.notebooks:

@@ -6,10 +6,10 @@ one local file, ``$TRIMUL_HOME/progress.jsonl`` (by default ``~/.trimul``), whic
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from pathlib import Path
+
+from trimul.ledger import append, entries, home
 
 
 class ClaimFailed(AssertionError):
@@ -54,11 +54,6 @@ def _provenance(data) -> str:
     return f"{how}: {gpu}, {date}"
 
 
-def home() -> Path:
-    """Where the reader's own progress is kept: ``$TRIMUL_HOME``, by default ``~/.trimul``."""
-    return Path(os.environ.get("TRIMUL_HOME") or Path.home() / ".trimul")
-
-
 def predict(key: str, value: float | None, unit: str = "") -> None:
     """Commit to a number before seeing one. None writes nothing.
 
@@ -96,18 +91,13 @@ def last_prediction(key: str) -> float | None:
 def ledger() -> list[dict]:
     """Every entry of the reader's ledger, oldest first; what cannot be read is passed over."""
     try:
-        lines = (home() / "progress.jsonl").read_text().splitlines()
+        return entries(_progress())
     except OSError:
         return []
-    entries = []
-    for line in lines:
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict):
-            entries.append(entry)
-    return entries
+
+
+def _progress() -> Path:
+    return home() / "progress.jsonl"
 
 
 def _readable(value: float) -> str:
@@ -126,14 +116,8 @@ def _distance(guess: float, actual: float) -> str:
 
 def _append(entry: dict) -> bool:
     """Whether the entry was written; if not, the reason is printed."""
-    path = home() / "progress.jsonl"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            # A line that a killed session left unfinished must not swallow this one.
-            unfinished = file.tell() > 0 and not path.read_bytes().endswith(b"\n")
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
-            file.write("\n" * unfinished + json.dumps({**entry, "date": stamp}) + "\n")
+        append(_progress(), {**entry, "date": time.strftime("%Y-%m-%dT%H:%M:%S")})
     except OSError as error:
         print(f"not saved ({error}): set TRIMUL_HOME to a folder that can be written")
         return False

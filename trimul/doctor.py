@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from trimul import claims
+from trimul import ledger
 
 #: The oldest versions that will do, as in pyproject.toml, and what needs each.
 OLDEST = {"torch": "2.11", "triton": "3.6", "numpy": "2.3", "matplotlib": "3.10"}
@@ -241,7 +241,7 @@ def _modal() -> Finding:
 
 def _home() -> Finding:
     """The reader's own folder: can it be written, and is there room?"""
-    home = claims.home()
+    home = ledger.home()
     parent = next(folder for folder in (home, *home.parents) if folder.exists())
     fix = "set TRIMUL_HOME to a folder that can be written"
     try:

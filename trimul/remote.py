@@ -56,7 +56,7 @@ def grade(grade_source, file: str, bench: bool, gpu: str, out: str = "") -> None
 
 def record(run_cell, notebooks: str, gpu: str) -> None:
     """Run and keep the ``%%gpu`` cells of notebooks; exit status 1 if one failed."""
-    from trimul.gpu import cell, recording
+    from trimul.gpu import recording
 
     def run(one) -> dict:
         function, given = on(run_cell, one.gpu or gpu, one.timeout), one.gpu or gpu
@@ -66,9 +66,8 @@ def record(run_cell, notebooks: str, gpu: str) -> None:
             raise ValueError(failed)
         return documents[0]
 
-    everything = sorted((recording.ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    paths = notebooks.split(",") if notebooks else everything
-    if recording.record([one for path in paths for one in cell.cells(path)], run, print):
+    cells = recording.cells_of(notebooks.split(",") if notebooks else ())
+    if recording.record(cells, run, print):
         raise SystemExit(1)
 
 

@@ -6,9 +6,6 @@ Charts of times are drawn from stored measurements only.
 
 from __future__ import annotations
 
-import base64
-import io
-
 from trimul.gpu import mime
 
 
@@ -21,9 +18,7 @@ def show(figure, alt: str) -> None:
         raise ValueError("a figure needs alternative text: say in a sentence what it shows")
     from matplotlib import pyplot
 
-    png = io.BytesIO()
-    figure.savefig(png, format="png", dpi=figure.dpi, metadata={"Software": None})
+    image = mime.png(figure)
     pyplot.close(figure)
-    image = base64.b64encode(png.getvalue()).decode()
     text = alt if mime.shows_pictures() else f"[figure: {alt}]"
     mime.publish({"image/png": image, "text/plain": text}, {"image/png": {"alt": alt}})

@@ -74,6 +74,12 @@ def parse(line: str, source: str, **where) -> Cell:
     return Cell(source=source, **vars(options), **where)
 
 
+def read(text: str, **where) -> Cell:
+    """The cell with this text, its first line included. Raises ValueError as ``parse`` does."""
+    first, _, source = text.lstrip().partition("\n")
+    return parse(first.removeprefix("%%gpu"), source, **where)
+
+
 def cells(notebook: Path | str) -> list[Cell]:
     """The ``%%gpu`` cells of a notebook file, in order.
 
@@ -84,13 +90,7 @@ def cells(notebook: Path | str) -> list[Cell]:
         found = [c for c in json.loads(notebook.read_text("utf-8"))["cells"] if _is_gpu(c)]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{notebook} cannot be read as a notebook ({error!r})") from None
-    return [parse(*split(_text(c)), notebook=notebook.name, id=str(c.get("id", ""))) for c in found]
-
-
-def split(text: str) -> tuple[str, str]:
-    """The options on the first line of a whole cell, and its program."""
-    first, _, source = text.lstrip().partition("\n")
-    return first.removeprefix("%%gpu"), source
+    return [read(_text(c), notebook=notebook.name, id=str(c.get("id", ""))) for c in found]
 
 
 def _is_gpu(cell: dict) -> bool:

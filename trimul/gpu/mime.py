@@ -79,7 +79,7 @@ def bundle(value) -> tuple[dict, dict]:
                 data = {**data, kind: found}
                 metadata = {**metadata, **({kind: about} if about else {})}
     if _is_figure(value):
-        data = {**data, "image/png": _png(value)}
+        data = {**data, "image/png": png(value)}
     text = data.get("text/plain") or _text(value)
     return {kind: _as_json(found) for kind, found in {**data, "text/plain": text}.items()}, metadata
 
@@ -97,10 +97,11 @@ def _is_figure(value) -> bool:
     return figures is not None and isinstance(value, figures.Figure)
 
 
-def _png(figure) -> bytes:
-    png = io.BytesIO()
-    figure.savefig(png, format="png", dpi=figure.dpi, metadata={"Software": None})
-    return png.getvalue()
+def png(figure) -> str:
+    """A matplotlib figure as a PNG in base64; the same bytes every time."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=figure.dpi, metadata={"Software": None})
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def _text(value) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trimul import digest
 from trimul.files import write_whole
-from trimul.gpu.cell import Cell
+from trimul.gpu.cell import Cell, cells
 from trimul.gpu.provenance import FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,13 +102,13 @@ def moved(recording: dict) -> list[str]:
 
 
 def record(
-    cells: Iterable[Cell],
+    these: Iterable[Cell],
     run: Callable[[Cell], dict],
     progress: Callable[[str], None] = lambda line: None,
 ) -> int:
     """Run and save each cell; returns how many failed. A failed one keeps its old recording."""
     failed = 0
-    for cell in cells:
+    for cell in these:
         try:
             document = run(cell)
             path = save(cell, document)
@@ -139,14 +139,20 @@ def fault(cell: Cell) -> str:
     return ""
 
 
-def faults(cells: Iterable[Cell]) -> list[str]:
+def cells_of(notebooks: Iterable[Path | str] = ()) -> list[Cell]:
+    """The ``%%gpu`` cells of these notebooks, in order; of all the course's if none is named."""
+    everything = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    return [cell for path in notebooks or everything for cell in cells(path)]
+
+
+def faults(these: Iterable[Cell]) -> list[str]:
     """One line for each recording of these cells that is stale, missing, damaged or foreign."""
-    return [f"{cell.place}: {words}" for cell in cells if (words := fault(cell))]
+    return [f"{cell.place}: {words}" for cell in these if (words := fault(cell))]
 
 
-def orphans(cells: Iterable[Cell]) -> list[str]:
+def orphans(these: Iterable[Cell]) -> list[str]:
     """One line for each stored recording that belongs to none of these cells."""
-    names = {cell.name for cell in cells}
+    names = {cell.name for cell in these}
     files = sorted(FOLDER.glob("*")) if FOLDER.is_dir() else []
     return [
         f"assets/recordings/{file.name}: no cell of the notebooks has this name: delete it"
@@ -158,7 +164,7 @@ def orphans(cells: Iterable[Cell]) -> list[str]:
 def _now(file: str) -> str:
     try:
         return digest.of_file(ROOT / file)
-    except (OSError, SyntaxError, ValueError):
+    except OSError:
         return "gone"
 
 

@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import fcntl
 import importlib.util
-import json
 import os
 import secrets
 import sys
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
+from trimul import ledger
 from trimul.gpu import prices
 from trimul.gpu.explain import NO_TOKEN, RentFailed, explain
 from trimul.gpu.local import ROOT, TIMEOUT_S
@@ -125,14 +125,13 @@ def spent_today() -> float:
     """
     calls = {}
     try:
-        lines = _ledger().read_text("utf-8", errors="replace").splitlines()
+        noted = ledger.entries(_ledger())
     except FileNotFoundError:
         return 0.0
     except OSError as error:
         raise _no_ledger(error) from None
-    for line in lines:
+    for entry in noted:
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            entry = json.loads(line)
             if entry["date"] == _today():
                 calls[entry["call"]] = max(0.0, float(entry["dollars"]))
     return sum(calls.values())
@@ -140,13 +139,8 @@ def spent_today() -> float:
 
 def _note(**entry) -> None:
     """Add a line to the ledger. Raises RentFailed: without it the limit cannot be kept."""
-    path = _ledger()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            # a line that a killed session left unfinished must not swallow this one
-            unfinished = file.tell() > 0 and not path.read_bytes().endswith(b"\n")
-            file.write("\n" * unfinished + json.dumps(entry) + "\n")
+        ledger.append(_ledger(), entry)
     except OSError as error:
         raise _no_ledger(error) from None
 
@@ -173,7 +167,7 @@ def _no_ledger(error: OSError) -> RentFailed:
 
 
 def _ledger() -> Path:
-    return Path(os.environ.get("TRIMUL_HOME") or Path.home() / ".trimul") / "rented.jsonl"
+    return ledger.home() / "rented.jsonl"
 
 
 def _today() -> str:
